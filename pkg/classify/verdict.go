@@ -1,0 +1,91 @@
+// Package classify reads an LLM provider's HTTP answer as it arrives and says what it really was.
+//
+// It is pure: bytes in, Verdict out; no clock, no I/O, no goroutine, nothing of Envoy.
+package classify
+
+// API is the wire dialect of one endpoint.
+type API uint8
+
+// The endpoints that can be read.
+const (
+	APIUnknown        API = iota // told apart from content type and first bytes
+	AnthropicMessages            // POST /v1/messages
+	OpenAIChat                   // POST /v1/chat/completions
+	OpenAIResponses              // POST /v1/responses
+)
+
+// Class is what a response was. Its strings are in the outside contract.
+type Class uint8
+
+// The verdict classes, in the order of the contract. None is "not known yet".
+const (
+	None Class = iota
+	OK
+	Overloaded
+	ServerError
+	Timeout
+	Transport
+	Truncated
+	Malformed
+	RateLimited
+	Capacity
+	Quota
+	Auth
+	Invalid
+	ContextLength
+	Refusal
+	Filtered
+	Canceled
+)
+
+// Phase is where the class was decided.
+type Phase string
+
+// The phases.
+const (
+	PhaseStatus    Phase = "status"    // status line or headers
+	PhaseBody      Phase = "body"      // JSON body
+	PhaseFirst     Phase = "first"     // stream, before any content
+	PhaseStream    Phase = "stream"    // stream, after content
+	PhaseEnd       Phase = "end"       // at the end of the stream
+	PhaseTransport Phase = "transport" // no usable response
+)
+
+// Usage is what the provider says was used, in tokens.
+type Usage struct {
+	Input      int64 `json:"input"`
+	Output     int64 `json:"output"`
+	CacheRead  int64 `json:"cache_read"`
+	CacheWrite int64 `json:"cache_write"`
+	Reasoning  int64 `json:"reasoning"`
+}
+
+// Verdict is what one response was.
+type Verdict struct {
+	Class           Class  `json:"class"`
+	Trips           bool   `json:"trips"`
+	Advances        bool   `json:"advances"` // by default; a chain's policy may decide otherwise
+	Phase           Phase  `json:"phase"`
+	Detail          string `json:"detail"` // the provider's own code or type, or a short reason; never content
+	Status          int    `json:"status"` // the status an honest answer would have had
+	Complete        bool   `json:"complete"`
+	Partial         bool   `json:"partial"` // content was seen before the class was decided
+	RetryAfterMS    int64  `json:"retry_after_ms"`
+	AskedTier       string `json:"asked_tier"`
+	ServedTier      string `json:"served_tier"`
+	Downgraded      bool   `json:"downgraded"`
+	Model           string `json:"model"`
+	RequestID       string `json:"request_id"`
+	Usage           Usage  `json:"usage"`
+	RefusalCategory string `json:"refusal_category"`
+}
+
+// Progress is what is known of a response while it arrives.
+type Progress uint8
+
+// The progress of a response.
+const (
+	Waiting Progress = iota // nothing yet says what the answer is
+	Started                 // content has been seen and nothing is wrong so far
+	Decided                 // the class is known and is not OK; a refusal may still have bytes to come
+)

@@ -1,0 +1,176 @@
+// Package config reads Understudy's one YAML file into a validated, immutable Config.
+//
+// It is a leaf: it imports nothing of ours, so every other package may read it.
+package config
+
+import (
+	"net/url"
+	"time"
+)
+
+// Config is what the file means once every name in it is resolved.
+//
+// Ownership: Parse makes it and nobody changes it afterwards; a reload makes a new one.
+// Concurrency: any number of goroutines may read it.
+type Config struct {
+	File string // as given to Load, for messages
+	Hash string // hex SHA-256 over the file and every secret it names; changes when either does
+
+	Server        Server
+	Envoy         Envoy
+	Providers     map[string]*Provider
+	Targets       map[string]*Target
+	Chains        []*Chain // in the order of the file: the first match wins
+	Passthrough   []Passthrough
+	MaxRetryAfter time.Duration // longest Retry-After told to a client
+}
+
+// Server is where the service listens and how much it holds.
+type Server struct {
+	GRPC            Address
+	Admin           Address
+	TLS             *ServerTLS // nil: plaintext
+	MaxBody         int64      // bytes of one request body
+	MaxInflightBody int64      // bytes of all request bodies and held answers together
+	Drain           time.Duration
+}
+
+// Address is a listener: Network is "tcp" or "unix", Addr is what net.Listen takes.
+type Address struct{ Network, Addr string }
+
+// ServerTLS is mutual TLS on the gRPC port. ClientNames, when not empty, lists the SANs (DNS or URI) let in.
+type ServerTLS struct {
+	Cert, Key, ClientCA string // paths
+	ClientNames         []string
+}
+
+// Envoy is what `extproc envoy` writes and where our own calls enter Envoy.
+type Envoy struct {
+	Listen   Address
+	Admin    Address
+	Gateway  *url.URL
+	FailOpen bool       // when_service_down: open
+	Services []Address  // the replicas of this service; the default is Server.GRPC
+	TLS      *ClientTLS // Envoy's certificate towards the service; needed when Server.TLS is set
+	CAFile   string     // the system trust store on Envoy's machine
+}
+
+// ClientTLS is what Envoy presents to, and expects of, the gRPC port.
+type ClientTLS struct{ Cert, Key, CA, ServerName string }
+
+// API is a dialect.
+type API string
+
+// The dialects that can be configured so far.
+const (
+	Anthropic API = "anthropic"
+	OpenAI    API = "openai"
+)
+
+// Provider is an API account and its endpoint.
+type Provider struct {
+	Name      string
+	API       API
+	Endpoint  *url.URL // scheme, host, optional base path without a trailing slash
+	Auth      Auth
+	TierCheck bool   // compare the asked and the served tier
+	Cluster   string // Envoy cluster name
+	CA        string // path of the trust anchors for this endpoint; "" is Envoy.CAFile
+}
+
+// Auth is the credential of a provider. FromClient forwards the client's own; otherwise Header is set to
+// Prefix + the secret's value.
+type Auth struct {
+	FromClient bool
+	Header     string // lower case
+	Prefix     string
+	Secret     Secret
+}
+
+// Target is one provider × one model.
+type Target struct {
+	Name     string
+	Provider *Provider
+	Model    string
+	Family   string // model_family; the default is Model
+	Breaker  Breaker
+}
+
+// Breaker says when a target's breaker opens and for how long.
+type Breaker struct {
+	Failures int           // consecutive failures that open it
+	OpenFor  time.Duration // how long it stays open before one request may try
+}
+
+// Commit is when the first byte of an answer may leave.
+type Commit string
+
+// The commit policies.
+const (
+	CommitHeaders      Commit = "headers"       // never hold
+	CommitFirstContent Commit = "first_content" // hold until the first event that carries content
+	CommitComplete     Commit = "complete"      // hold the whole answer
+)
+
+// Chain is a product feature's ordered list of targets with its policy.
+type Chain struct {
+	Name         string
+	API          API
+	Matches      []Match
+	Default      bool
+	SelectHeader bool // select: header, picked by x-llm-chain
+	Rungs        []Rung
+	Commit       Commit
+	Hold         Hold
+	Deadlines    Deadlines
+	Retry        Retry
+	On           On
+	Degrade      []string // only "off" so far
+	Off          Off
+}
+
+// Match is one rule: an exact path and a model glob ("*" stands for any run of characters; "" is any model).
+type Match struct{ Path, Model string }
+
+// Rung is a target at its position in a chain.
+type Rung struct {
+	Target *Target
+	Larger bool // takes longer prompts than the rungs before it
+}
+
+// Hold bounds what an attempt may keep back, in bytes and time.
+type Hold struct {
+	Bytes int64
+	Time  time.Duration
+}
+
+// Deadlines of an attempt (FirstContent, Answer, Idle) and of the exchange (Total).
+type Deadlines struct{ FirstContent, Answer, Idle, Total time.Duration }
+
+// Retry is one more try of the same target for a blip. On holds verdict classes.
+type Retry struct {
+	SameTarget int // 0 or 1
+	On         []string
+}
+
+// On says what a verdict class does to the chain. The values are those of the file.
+type On struct {
+	RateLimited   string // next | wait | return
+	MaxWait       time.Duration
+	Refusal       string // next | return
+	Filtered      string // next | return
+	TierDowngrade string // observe | next
+	ContextLength string // next | return | larger (default: only to a rung marked larger)
+}
+
+// Off is the `off` degraded mode: an honest error of the owner's choosing.
+type Off struct {
+	Status  int
+	Message string
+}
+
+// Passthrough is a path prefix (on a "/" border) that no chain protects.
+type Passthrough struct {
+	Path     string
+	Provider *Provider
+}
