@@ -1,0 +1,70 @@
+package chain
+
+import (
+	"net/http"
+	"time"
+
+	"understudy/pkg/classify"
+)
+
+// Advances says whether the policy lets the chain go on after slot i answered v, before commit.
+func (p *Plan) Advances(v classify.Verdict, i int) bool {
+	on := p.Chain.On
+	switch v.Class {
+	case classify.OK:
+		return v.Downgraded && on.TierDowngrade == "next"
+	case classify.RateLimited:
+		return on.RateLimited != "return"
+	case classify.Refusal:
+		return on.Refusal == "next"
+	case classify.Filtered:
+		return on.Filtered == "next"
+	case classify.ContextLength:
+		return on.ContextLength == "next" || on.ContextLength == "larger" && p.larger(i)
+	case classify.Invalid:
+		// The caller's mistake, unless it is ours: a fallback's model that does not exist.
+		return v.Status == http.StatusNotFound && p.slots[i].Rung > 0
+	}
+	return v.Class.Advances()
+}
+
+func (p *Plan) larger(after int) bool {
+	for _, s := range p.slots[after+1:] {
+		if s.Larger {
+			return true
+		}
+	}
+	return false
+}
+
+// Telling picks the failure that a spent chain shows: the primary's first, then the latest one of a fallback,
+// but never a fallback's own complaint about the caller or the key, which say nothing about the request that
+// the client made. ok is false when no provider's answer can be shown.
+func Telling(past []Past) (best Past, ok bool) {
+	for _, p := range past {
+		switch {
+		case p.Answer.Status == 0:
+		case p.Rung == 0:
+			return p, true
+		case p.Verdict.Class != classify.Invalid && p.Verdict.Class != classify.Auth && p.Verdict.Class != classify.Quota:
+			best, ok = p, true
+		}
+	}
+	return best, ok
+}
+
+// Hint is what a client of a spent chain is told about retrying.
+type Hint struct {
+	After time.Duration // Retry-After, in whole seconds; 0: none
+	Stop  bool          // x-should-retry: false
+}
+
+// RetryHint is Retry-After until the first target returns, when that is known and at most longest;
+// otherwise waiting is useless or too long for SDKs that wait without bound.
+func (p *Plan) RetryHint(longest time.Duration) Hint {
+	wait := time.Until(p.Returns())
+	if wait <= 0 || wait > longest {
+		return Hint{Stop: true}
+	}
+	return Hint{After: (wait + time.Second - 1).Truncate(time.Second)}
+}
