@@ -1,0 +1,97 @@
+// Package degrade writes the answers that are ours, not a provider's, in the caller's dialect: errors, the
+// honest end of a stream that died, and the degraded modes.
+package degrade
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"understudy/pkg/classify"
+)
+
+// Answer is a whole HTTP answer of ours.
+type Answer struct {
+	Status  int
+	Body    []byte // application/json
+	Headers map[string]string
+}
+
+// Error is an error answer in the dialect of api. message is a sentence for people; it must not quote secrets
+// or content. code is a stable word for programs.
+func Error(api classify.API, status int, code, message string) Answer {
+	return Answer{Status: status, Body: errorBody(api, status, code, message)}
+}
+
+type anthropicError struct {
+	Type  string `json:"type"`
+	Error struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+type openAIError struct {
+	Error openAIErrorBody `json:"error"`
+}
+
+type openAIErrorBody struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    string  `json:"code"`
+}
+
+func errorBody(api classify.API, status int, code, message string) []byte {
+	if api == classify.AnthropicMessages {
+		e := anthropicError{Type: "error"}
+		e.Error.Type, e.Error.Message = anthropicType(status), message
+		return encode(e)
+	}
+	return encode(openAIError{openAIErrorBody{Message: message, Type: openAIType(status), Code: code}})
+}
+
+// anthropicType is the error.type that Anthropic pairs with a status (docs api/errors).
+func anthropicType(status int) string {
+	switch status {
+	case http.StatusBadRequest:
+		return "invalid_request_error"
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusPaymentRequired:
+		return "billing_error"
+	case http.StatusForbidden:
+		return "permission_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusRequestEntityTooLarge:
+		return "request_too_large"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case http.StatusGatewayTimeout:
+		return "timeout_error"
+	case http.StatusServiceUnavailable, 529:
+		return "overloaded_error"
+	}
+	if status < 500 {
+		return "invalid_request_error"
+	}
+	return "api_error"
+}
+
+func openAIType(status int) string {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case status == http.StatusServiceUnavailable || status == 529:
+		return "service_unavailable_error"
+	case status < 500:
+		return "invalid_request_error"
+	}
+	return "server_error"
+}
+
+// encode marshals our own error structs, which cannot fail.
+func encode[T anthropicError | openAIError | responseFailed](v T) []byte {
+	b, _ := json.Marshal(v)
+	return b
+}

@@ -1,0 +1,81 @@
+package degrade
+
+import (
+	"bytes"
+	"encoding/json"
+
+	"understudy/pkg/classify"
+)
+
+type responseFailed struct {
+	Type           string `json:"type"`
+	SequenceNumber int64  `json:"sequence_number"`
+	Response       struct {
+		Object string `json:"object"`
+		Status string `json:"status"`
+		Error  struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	} `json:"response"`
+}
+
+// StreamEnd is the honest end of a committed event stream that died with v: what a client of api understands
+// as an error, never as an end. failed is the data of the provider's own error event, which goes out as it
+// came where the dialect's clients would see it; nil when there was none. events counts the events sent so far.
+func StreamEnd(api classify.API, v classify.Verdict, failed []byte, events int64) []byte {
+	message := "the answer was cut off: " + v.Class.String()
+	var out bytes.Buffer
+	switch api {
+	case classify.AnthropicMessages:
+		// The official SDK knows an error by the event's name only.
+		event(&out, "error", pick(failed, errorBody(api, v.Status, "", message)))
+	case classify.OpenAIResponses:
+		// Some clients ignore `error` and understand only response.failed.
+		if failed != nil && typeOf(failed) == "response.failed" {
+			event(&out, "response.failed", failed)
+			break
+		}
+		if failed != nil {
+			event(&out, "error", failed)
+		}
+		f := responseFailed{Type: "response.failed", SequenceNumber: events}
+		f.Response.Object, f.Response.Status = "response", "failed"
+		f.Response.Error.Code, f.Response.Error.Message = "server_error", message
+		event(&out, "response.failed", encode(f))
+	default:
+		event(&out, "", pick(failed, errorBody(api, v.Status, v.Class.String(), message)))
+	}
+	return out.Bytes()
+}
+
+// pick takes the provider's event when it is what a client sees as an error: an object with an error in it.
+func pick(failed, ours []byte) []byte {
+	var e struct {
+		Error json.RawMessage `json:"error"`
+	}
+	if json.Unmarshal(failed, &e) == nil && len(e.Error) > 0 && string(e.Error) != "null" {
+		return failed
+	}
+	return ours
+}
+
+func typeOf(event []byte) string {
+	var e struct {
+		Type string `json:"type"`
+	}
+	_ = json.Unmarshal(event, &e) // not JSON: no type
+	return e.Type
+}
+
+func event(out *bytes.Buffer, name string, data []byte) {
+	if name != "" {
+		out.WriteString("event: " + name + "\n")
+	}
+	for line := range bytes.Lines(data) {
+		out.WriteString("data: ")
+		out.Write(bytes.TrimRight(line, "\r\n"))
+		out.WriteByte('\n')
+	}
+	out.WriteByte('\n')
+}

@@ -1,0 +1,107 @@
+// Package provider rewrites a client's request for one target: host, path, model, credential.
+//
+// It always starts from the client's original request, so nothing of an earlier attempt can reach a provider.
+package provider
+
+import (
+	"strings"
+
+	"understudy/pkg/classify"
+	"understudy/pkg/config"
+)
+
+// Header is one header to set; Name is lower case.
+type Header struct{ Name, Value string }
+
+// Rewrite is what to change in a request on its way to a target.
+type Rewrite struct {
+	Authority string
+	Path      string // with the query
+	Set       []Header
+	Remove    []string
+	Body      []byte // nil: unchanged
+}
+
+// credentials are the headers in which clients authenticate to one of the dialects, or name their own account
+// there; they go to a provider only where the config says `auth: {from: client}`.
+var credentials = []string{
+	"authorization", "x-api-key", "api-key", "x-goog-api-key", "proxy-authorization", "cookie",
+	"openai-organization", "openai-project", "anthropic-organization-id", "anthropic-workspace-id",
+}
+
+// Endpoints are the standard paths of the endpoints that can be protected.
+var endpoints = []struct {
+	path string
+	api  classify.API
+	of   config.API
+}{
+	{"/v1/messages", classify.AnthropicMessages, config.Anthropic},
+	{"/v1/chat/completions", classify.OpenAIChat, config.OpenAI},
+	{"/v1/responses", classify.OpenAIResponses, config.OpenAI},
+}
+
+// Endpoint tells which endpoint a request path names, and its standard path; a prefix before it is the client's.
+func Endpoint(path string) (api classify.API, standard string) {
+	for _, e := range endpoints {
+		if strings.HasSuffix(path, e.path) {
+			return e.api, e.path
+		}
+	}
+	return classify.APIUnknown, ""
+}
+
+// Guess is the endpoint whose dialect an error for path is best written in.
+func Guess(path string) classify.API {
+	if strings.Contains(path, "/messages") {
+		return classify.AnthropicMessages
+	}
+	return classify.OpenAIChat
+}
+
+// ForTarget rewrites a request for a protected path. The answer is asked for unencoded, since it has to be read.
+// The error names a secret that is absent.
+func ForTarget(t *config.Target, pathAndQuery string, q Request) (Rewrite, error) {
+	_, query, _ := strings.Cut(pathAndQuery, "?")
+	_, standard := Endpoint(path(pathAndQuery))
+	rw, err := base(t.Provider, standard, query)
+	if err != nil {
+		return Rewrite{}, err
+	}
+	rw.Set = append(rw.Set, Header{"accept-encoding", "identity"})
+	body, changed := q.withModel(t.Model)
+	if changed {
+		rw.Body = body
+		rw.Remove = append(rw.Remove, "content-encoding")
+	}
+	return rw, nil
+}
+
+// ForPassthrough rewrites a request for a path that no chain protects: host and credential only.
+func ForPassthrough(p *config.Provider, pathAndQuery string) (Rewrite, error) {
+	_, query, _ := strings.Cut(pathAndQuery, "?")
+	return base(p, path(pathAndQuery), query)
+}
+
+func path(pathAndQuery string) string {
+	p, _, _ := strings.Cut(pathAndQuery, "?")
+	return p
+}
+
+func base(p *config.Provider, standard, query string) (Rewrite, error) {
+	rw := Rewrite{Authority: p.Endpoint.Host, Path: p.Endpoint.EscapedPath() + standard}
+	if query != "" {
+		rw.Path += "?" + query
+	}
+	if p.Auth.FromClient {
+		return rw, nil
+	}
+	secret, err := p.Auth.Secret.Value()
+	if err != nil {
+		return Rewrite{}, err
+	}
+	rw.Remove = append(rw.Remove, credentials...)
+	if p.Auth.Header != "" {
+		rw.Set = append(rw.Set, Header{p.Auth.Header, p.Auth.Prefix + secret})
+	}
+	return rw, nil
+}
