@@ -1,0 +1,80 @@
+package classify
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net/textproto"
+	"strconv"
+	"strings"
+)
+
+// Recording is a recorded HTTP response: status line, headers, blank line, raw body bytes.
+type Recording struct {
+	Status int
+	Header textproto.MIMEHeader
+	Body   []byte // as received, still content-encoded
+}
+
+// ReadHTTP reads a recording. Lines of the head may end in LF or CRLF; what follows the blank line is the body,
+// byte for byte: neither content-length nor transfer-encoding is applied to it.
+func ReadHTTP(in io.Reader) (*Recording, error) {
+	br := bufio.NewReader(in)
+	line, err := textproto.NewReader(br).ReadLine()
+	if err != nil {
+		return nil, fmt.Errorf("status line: %w", noEOF(err))
+	}
+	status, err := parseStatus(line)
+	if err != nil {
+		return nil, err
+	}
+	header, err := textproto.NewReader(br).ReadMIMEHeader()
+	if err != nil {
+		return nil, fmt.Errorf("headers: %w", noEOF(err))
+	}
+	body, err := io.ReadAll(br)
+	if err != nil {
+		return nil, fmt.Errorf("body: %w", err)
+	}
+	return &Recording{Status: status, Header: header, Body: body}, nil
+}
+
+// parseStatus reads `HTTP/1.1 200 OK` or `HTTP/2 200`.
+func parseStatus(line string) (int, error) {
+	proto, rest, _ := strings.Cut(line, " ")
+	code, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	n, err := strconv.Atoi(code)
+	if !strings.HasPrefix(proto, "HTTP/") || err != nil || n < 100 || n > 999 {
+		return 0, fmt.Errorf("status line: want \"HTTP/1.1 200 OK\", got %.60q", line)
+	}
+	return n, nil
+}
+
+// noEOF names the end of a head that stops too early.
+func noEOF(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// Get returns a header by any spelling of its name, "" when absent; several values are joined by ", ".
+func (h *Recording) Get(name string) string {
+	return strings.Join(h.Header.Values(name), ", ")
+}
+
+// Classify reads the recording to its end, chunk bytes of the body at a time; 0 feeds it whole.
+// The verdict does not depend on chunk.
+func (h *Recording) Classify(o Options, chunk int) Verdict {
+	r := New(o)
+	r.Header(h.Status, h.Get)
+	for body := bytes.NewBuffer(h.Body); body.Len() > 0; {
+		n := chunk
+		if n <= 0 {
+			n = body.Len()
+		}
+		r.Feed(body.Next(n))
+	}
+	return r.End(true)
+}
