@@ -4,6 +4,8 @@
 package config
 
 import (
+	"net"
+	"net/netip"
 	"net/url"
 	"time"
 )
@@ -37,6 +39,25 @@ type Server struct {
 
 // Address is a listener: Network is "tcp" or "unix", Addr is what net.Listen takes.
 type Address struct{ Network, Addr string }
+
+// String is the address as the file writes it.
+func (a Address) String() string {
+	if a.Network == "unix" {
+		return "unix://" + a.Addr
+	}
+	return a.Addr
+}
+
+// Local reports whether only this machine can reach the address: a socket file, or a loopback address.
+func (a Address) Local() bool {
+	host, _, err := net.SplitHostPort(a.Addr)
+	return a.Network == "unix" || err == nil && localHost(host)
+}
+
+func localHost(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
 
 // ServerTLS is mutual TLS on the gRPC port. ClientNames, when not empty, lists the SANs (DNS or URI) let in.
 type ServerTLS struct {

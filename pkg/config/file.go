@@ -1,0 +1,216 @@
+package config
+
+import "time"
+
+// The structs below are the file as it is written; config.go is what it means. The yaml tag is the key,
+// and docs/config.md has a row for each of them.
+
+// unsupported is a key whose meaning is fixed but not built yet. It is refused wherever it stands, because a
+// setting that is accepted and does nothing is worse than one that is refused.
+type unsupported struct{}
+
+// size is a number of bytes, written as such or with KiB, MiB or GiB.
+type size int64
+
+type fileRoot struct {
+	Server        fileServer               `yaml:"server"`
+	Envoy         fileEnvoy                `yaml:"envoy"`
+	Providers     map[string]*fileProvider `yaml:"providers"`
+	Passthrough   []filePassthrough        `yaml:"passthrough"`
+	Targets       map[string]*fileTarget   `yaml:"targets"`
+	Chains        map[string]*fileChain    `yaml:"chains"`
+	MaxRetryAfter time.Duration            `yaml:"max_retry_after"`
+	Mode          string                   `yaml:"mode"`
+	Store         unsupported              `yaml:"store"`
+	Recovery      unsupported              `yaml:"recovery"`
+	Jobs          unsupported              `yaml:"jobs"`
+}
+
+type fileServer struct {
+	GRPC            string        `yaml:"grpc"`
+	Admin           string        `yaml:"admin"`
+	TLS             fileServerTLS `yaml:"tls"`
+	Insecure        bool          `yaml:"insecure"`
+	MaxBody         size          `yaml:"max_body"`
+	MaxInflightBody size          `yaml:"max_inflight_body"`
+	Drain           time.Duration `yaml:"drain"`
+}
+
+type fileServerTLS struct {
+	Cert        string   `yaml:"cert"`
+	Key         string   `yaml:"key"`
+	ClientCA    string   `yaml:"client_ca"`
+	ClientNames []string `yaml:"client_names"`
+}
+
+type fileEnvoy struct {
+	Listen          string        `yaml:"listen"`
+	Admin           string        `yaml:"admin"`
+	Gateway         string        `yaml:"gateway"`
+	WhenServiceDown string        `yaml:"when_service_down"`
+	Services        []string      `yaml:"services"`
+	TLS             fileClientTLS `yaml:"tls"`
+	CAFile          string        `yaml:"ca_file"`
+}
+
+type fileClientTLS struct {
+	Cert       string `yaml:"cert"`
+	Key        string `yaml:"key"`
+	CA         string `yaml:"ca"`
+	ServerName string `yaml:"server_name"`
+}
+
+type fileProvider struct {
+	API        string      `yaml:"api"`
+	Platform   string      `yaml:"platform"`
+	Endpoint   string      `yaml:"endpoint"`
+	Insecure   bool        `yaml:"insecure"`
+	Auth       fileAuth    `yaml:"auth"`
+	TierCheck  bool        `yaml:"tier_check"`
+	Cluster    string      `yaml:"cluster"`
+	CA         string      `yaml:"ca"`
+	StatusFeed unsupported `yaml:"status_feed"`
+	Region     unsupported `yaml:"region"`
+	Project    unsupported `yaml:"project"`
+}
+
+type fileAuth struct {
+	Header string      `yaml:"header"`
+	Secret string      `yaml:"secret"`
+	Bearer string      `yaml:"bearer"`
+	From   string      `yaml:"from"`
+	AWS    unsupported `yaml:"aws"`
+	GCP    unsupported `yaml:"gcp"`
+}
+
+type filePassthrough struct {
+	Path     string `yaml:"path"`
+	Provider string `yaml:"provider"`
+}
+
+type fileTarget struct {
+	Provider    string      `yaml:"provider"`
+	Model       string      `yaml:"model"`
+	ModelFamily string      `yaml:"model_family"`
+	Breaker     fileBreaker `yaml:"breaker"`
+	ServiceTier unsupported `yaml:"service_tier"`
+	Price       unsupported `yaml:"price"`
+	Probe       unsupported `yaml:"probe"`
+}
+
+type fileBreaker struct {
+	Failures int           `yaml:"failures"`
+	OpenFor  time.Duration `yaml:"open_for"`
+	HalfOpen string        `yaml:"half_open"`
+}
+
+type fileChain struct {
+	Match         []fileMatch   `yaml:"match"`
+	Default       bool          `yaml:"default"`
+	Select        string        `yaml:"select"`
+	Targets       []fileRung    `yaml:"targets"`
+	Commit        string        `yaml:"commit"`
+	Hold          fileHold      `yaml:"hold"`
+	Deadlines     fileDeadlines `yaml:"deadlines"`
+	Retry         fileRetry     `yaml:"retry"`
+	On            fileOn        `yaml:"on"`
+	Degrade       []string      `yaml:"degrade"`
+	Off           fileOff       `yaml:"off"`
+	Mode          string        `yaml:"mode"`
+	DownshiftFrom unsupported   `yaml:"downshift_from"`
+	Cache         unsupported   `yaml:"cache"`
+	Queue         unsupported   `yaml:"queue"`
+	Budget        unsupported   `yaml:"budget"`
+	Idempotency   unsupported   `yaml:"idempotency"`
+}
+
+type fileMatch struct {
+	Path  string `yaml:"path"`
+	Model string `yaml:"model"`
+}
+
+// fileRung is a target's name, or a mapping when there is more to say.
+type fileRung struct {
+	Target    string `yaml:"target"`
+	Validated bool   `yaml:"validated"`
+	Larger    bool   `yaml:"larger"`
+}
+
+func (r *fileRung) short(name string) { r.Target = name }
+
+type fileHold struct {
+	Bytes size          `yaml:"bytes"`
+	Time  time.Duration `yaml:"time"`
+}
+
+type fileDeadlines struct {
+	FirstContent time.Duration `yaml:"first_content"`
+	Answer       time.Duration `yaml:"answer"`
+	Idle         time.Duration `yaml:"idle"`
+	Total        time.Duration `yaml:"total"`
+}
+
+type fileRetry struct {
+	SameTarget int      `yaml:"same_target"`
+	On         []string `yaml:"on"`
+}
+
+type fileOn struct {
+	RateLimited   string        `yaml:"rate_limited"`
+	MaxWait       time.Duration `yaml:"max_wait"`
+	Refusal       string        `yaml:"refusal"`
+	Filtered      string        `yaml:"filtered"`
+	TierDowngrade string        `yaml:"tier_downgrade"`
+	ContextLength string        `yaml:"context_length"`
+}
+
+type fileOff struct {
+	Status  int    `yaml:"status"`
+	Message string `yaml:"message"`
+}
+
+// defaults is what holds where the file says nothing. The element "*" of a map is what each of its elements starts as.
+func defaults() fileRoot {
+	return fileRoot{
+		Server: fileServer{
+			GRPC:            "127.0.0.1:9002",
+			Admin:           "127.0.0.1:9003",
+			MaxBody:         32 << 20,
+			MaxInflightBody: 1 << 30,
+			Drain:           30 * time.Second,
+		},
+		Envoy: fileEnvoy{
+			Listen:          "127.0.0.1:10000",
+			Admin:           "127.0.0.1:9901",
+			WhenServiceDown: "closed",
+			CAFile:          "/etc/ssl/certs/ca-certificates.crt",
+		},
+		Providers: map[string]*fileProvider{"*": {Platform: "native", TierCheck: true}},
+		Targets: map[string]*fileTarget{"*": {
+			Breaker: fileBreaker{Failures: 5, OpenFor: time.Minute, HalfOpen: "request"},
+		}},
+		Chains: map[string]*fileChain{"*": {
+			Commit: string(CommitFirstContent),
+			Hold:   fileHold{Bytes: 1 << 20, Time: time.Minute},
+			Deadlines: fileDeadlines{
+				FirstContent: 30 * time.Second,
+				Answer:       120 * time.Second,
+				Idle:         30 * time.Second,
+				Total:        300 * time.Second,
+			},
+			Retry: fileRetry{On: []string{"server_error", "transport"}},
+			On: fileOn{
+				RateLimited:   "next",
+				MaxWait:       3 * time.Second,
+				Refusal:       "return",
+				Filtered:      "return",
+				TierDowngrade: "observe",
+				ContextLength: "larger",
+			},
+			Off:  fileOff{Status: 503, Message: "The service is temporarily unavailable."},
+			Mode: "enforce",
+		}},
+		MaxRetryAfter: time.Minute,
+		Mode:          "enforce",
+	}
+}

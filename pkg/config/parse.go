@@ -1,0 +1,93 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Load reads and parses the file at path.
+func Load(path string) (*Config, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return Parse(path, data)
+}
+
+// Parse compiles data; file is its name in messages and for Changed. An error is Faults: everything that is wrong, at once.
+//
+// The secrets that the file names are read here. One that is absent is not a fault: its targets cannot be used, and
+// Secret.Value says why.
+func Parse(file string, data []byte) (*Config, error) {
+	c := &compiler{reader: newReader(file), f: defaults(), secrets: map[string]Secret{}}
+	if len(data) > maxFile {
+		c.fault("", "larger than %d bytes", maxFile)
+	} else if c.read(data, &c.f) {
+		c.compile()
+	}
+	if len(c.faults) > 0 {
+		c.faults.sort()
+		return nil, c.faults
+	}
+	c.out.File, c.out.Hash = file, hash(data, c.secrets)
+	return &c.out, nil
+}
+
+// compiler makes a Config of the file's structs. It goes on after a fault, so that one run tells all of them; what a
+// fault leaves half-made is never handed out.
+type compiler struct {
+	*reader
+	f       fileRoot
+	out     Config
+	secrets map[string]Secret // by reference: each is read once
+}
+
+func (c *compiler) compile() {
+	c.out.MaxRetryAfter = c.f.MaxRetryAfter
+	c.mode("mode", c.f.Mode)
+	c.server()
+	c.envoy()
+	c.providers()
+	c.targets()
+	c.chains()
+	c.passthrough()
+	c.rules()
+}
+
+func (c *compiler) mode(path, got string) {
+	c.oneOf(path, got, []string{"enforce"}, []string{"observe"})
+}
+
+// oneOf checks a word of the file. The words of later are spoken for, but not built yet.
+func (c *compiler) oneOf(path, got string, now, later []string) {
+	switch want := strings.Join(now, ", "); {
+	case slices.Contains(now, got) || c.wrong[path]:
+	case slices.Contains(later, got):
+		c.fault(path, "%s is not supported yet: use %s", got, want)
+	case len(now) == 1:
+		c.fault(path, "expected %s, got %.40q", want, got)
+	default:
+		c.fault(path, "expected one of %s, got %.40q%s", want, got, didYouMean(got, now))
+	}
+}
+
+// required checks that a string is there.
+func (c *compiler) required(path, got string) bool {
+	switch {
+	case got != "":
+		return true
+	case !c.has(path):
+		c.fault(path, "required, but missing")
+	case !c.wrong[path]:
+		c.fault(path, "must not be empty")
+	}
+	return false
+}
+
+// name checks a name that goes into headers (x-llm-chain, x-llm-cluster) and metric labels.
+func (c *compiler) name(path, name string) {
+	if !plainName.MatchString(strings.ReplaceAll(name, ".", "")) || len(name) > 128 {
+		c.fault(path, "a name is 1 to 128 letters, digits or . _ - / : @")
+	}
+}
