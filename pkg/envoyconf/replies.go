@@ -1,0 +1,134 @@
+package envoyconf
+
+import (
+	"encoding/json"
+
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	celv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// serviceFailed is status_on_error: no status that a provider's answer keeps on its way through the service's own
+// replies, and it reaches no client.
+const serviceFailed = 507
+
+// lastTry is the attempt from which on a failure of the service is final.
+const lastTry = 5
+
+// hopReplies makes Envoy's own replies part of failover, and readable. The first mapper that matches counts.
+func (b *builder) hopReplies() *hcmv3.LocalReplyConfig {
+	service := unavailable("the failover service is unavailable")
+	return &hcmv3.LocalReplyConfig{Mappers: []*hcmv3.ResponseMapper{
+		{
+			Filter:             all(status(accesslogv3.ComparisonFilter_EQ, serviceFailed), fromAttempt(lastTry)),
+			StatusCode:         wrapperspb.UInt32(503),
+			BodyFormatOverride: service.format(),
+		},
+		{
+			Filter:             status(accesslogv3.ComparisonFilter_EQ, serviceFailed),
+			StatusCode:         wrapperspb.UInt32(503),
+			BodyFormatOverride: service.format(),
+			HeadersToAdd:       tryNext(),
+		},
+		{
+			Filter:             b.detailed("request_payload_too_large"),
+			BodyFormatOverride: problem("request_too_large", "request_too_large", "the request body is too large").format(),
+		},
+		{
+			// The provider could not be reached, or died before commit.
+			Filter:             flags("UF", "UC", "UR", "UPE", "UH", "NC", "UT", "SI"),
+			BodyFormatOverride: unavailable("the provider could not be reached").format(),
+			HeadersToAdd:       tryNext(),
+		},
+	}}
+}
+
+// whenHopIsLost words what the front itself has to say.
+func whenHopIsLost() *hcmv3.ResponseMapper {
+	return &hcmv3.ResponseMapper{
+		Filter:             status(accesslogv3.ComparisonFilter_GE, 500),
+		BodyFormatOverride: unavailable("the gateway cannot serve this request now").format(),
+	}
+}
+
+// body is an error that both dialects' SDKs can read.
+type body struct{ kind, code, message string }
+
+func problem(kind, code, message string) body { return body{kind, code, message} }
+
+func unavailable(message string) body {
+	return problem("service_unavailable", "service_unavailable", message)
+}
+
+func (p body) fields() *structpb.Struct {
+	text := structpb.NewStringValue
+	return &structpb.Struct{Fields: map[string]*structpb.Value{
+		"type": text("error"),
+		"error": structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+			"type": text(p.kind), "code": text(p.code), "message": text(p.message),
+		}}),
+	}}
+}
+
+func (p body) json() string {
+	js, _ := json.Marshal(p.fields().AsMap()) // strings only
+	return string(js)
+}
+
+func (p body) format() *corev3.SubstitutionFormatString {
+	return &corev3.SubstitutionFormatString{Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: p.fields()}}
+}
+
+func tryNext() []*corev3.HeaderValueOption {
+	return []*corev3.HeaderValueOption{overwrite("x-llm-failover", "next")}
+}
+
+func status(op accesslogv3.ComparisonFilter_Op, code uint32) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{
+		StatusCodeFilter: &accesslogv3.StatusCodeFilter{Comparison: &accesslogv3.ComparisonFilter{
+			Op:    op,
+			Value: &corev3.RuntimeUInt32{DefaultValue: code, RuntimeKey: "none"},
+		}},
+	}}
+}
+
+func fromAttempt(n int64) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_HeaderFilter{
+		HeaderFilter: &accesslogv3.HeaderFilter{Header: &routev3.HeaderMatcher{
+			Name: "x-envoy-attempt-count",
+			HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{
+				RangeMatch: &typev3.Int64Range{Start: n, End: 1 << 20},
+			},
+		}},
+	}}
+}
+
+func flags(fs ...string) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
+		ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: fs},
+	}}
+}
+
+// detailed matches one of Envoy's own reasons. A status would not do: the service's ImmediateResponse is a local
+// reply too, and brings its own body.
+func (b *builder) detailed(details string) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ExtensionFilter{
+		ExtensionFilter: &accesslogv3.ExtensionFilter{
+			Name: "envoy.access_loggers.extension_filters.cel",
+			ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: b.pack(&celv3.ExpressionFilter{
+				Expression: "response.code_details == '" + details + "'",
+			})},
+		},
+	}}
+}
+
+func all(fs ...*accesslogv3.AccessLogFilter) *accesslogv3.AccessLogFilter {
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{
+		AndFilter: &accesslogv3.AndFilter{Filters: fs},
+	}}
+}

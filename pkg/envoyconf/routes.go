@@ -1,0 +1,191 @@
+package envoyconf
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"understudy/pkg/config"
+	"understudy/pkg/provider"
+)
+
+// hopRoutes: where the service has chosen, its choice; before that, and with the service gone, the primary of the
+// path's default chain. The latter routes also bring the settings under which the service first sees the request.
+func (b *builder) hopRoutes() *routev3.RouteConfiguration {
+	routes := []*routev3.Route{b.chosen()}
+	for _, path := range b.c.Protected() {
+		routes = append(routes, b.unchosen(path))
+	}
+	for _, p := range b.passthrough() {
+		routes = append(routes, b.passed(p))
+	}
+	return &routev3.RouteConfiguration{
+		Name: hopName,
+		VirtualHosts: []*routev3.VirtualHost{{
+			Name:    "llm",
+			Domains: []string{"*"},
+			Routes:  routes,
+		}},
+	}
+}
+
+// chosen matches any path: the service has rewritten it for the target.
+func (b *builder) chosen() *routev3.Route {
+	return &routev3.Route{
+		Match: &routev3.RouteMatch{
+			PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"},
+			Headers: []*routev3.HeaderMatcher{{
+				Name:                 "x-llm-cluster",
+				HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
+			}},
+		},
+		RequestBodyBufferLimit: b.bodyBuffer(),
+		Action: forward(&routev3.RouteAction{
+			ClusterSpecifier: &routev3.RouteAction_ClusterHeader{ClusterHeader: "x-llm-cluster"},
+		}),
+	}
+}
+
+// unchosen is a protected path without the service's choice.
+func (b *builder) unchosen(path string) *routev3.Route {
+	p := b.primary(path)
+	if p == nil {
+		b.fault("no chain has the path %s", path)
+		return nil
+	}
+	_, standard := provider.Endpoint(path)
+	r := straightTo(p, path, standard)
+	r.Match = exactly(path)
+	r.RequestBodyBufferLimit = b.bodyBuffer()
+	return r
+}
+
+// passed is a passthrough path: the service sees the request's headers only, so uploads, downloads and WebSockets
+// flow by.
+func (b *builder) passed(pt config.Passthrough) *routev3.Route {
+	r := straightTo(pt.Provider, pt.Path, pt.Path)
+	r.Match = under(pt.Path)
+	r.TypedPerFilterConfig = map[string]*anypb.Any{serviceName: b.pack(headersOnly())}
+	return r
+}
+
+// straightTo sends a request to p as the service would, without its help: p's host, from's place in the path taken
+// by to under p's base path, and no credential that was meant for somebody else. p's own is added by its cluster.
+func straightTo(p *config.Provider, from, to string) *routev3.Route {
+	a := &routev3.RouteAction{
+		ClusterSpecifier:     toCluster(p.Cluster),
+		HostRewriteSpecifier: &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: p.Endpoint.Host},
+	}
+	if to = p.Endpoint.EscapedPath() + to; to != from {
+		a.PrefixRewrite = to
+	}
+	r := &routev3.Route{Action: forward(a)}
+	if !p.Auth.FromClient {
+		r.RequestHeadersToRemove = credentials()
+	}
+	return r
+}
+
+// primary is the provider of the first target of path's default chain, or where there is none of the first chain
+// that can be selected there.
+func (b *builder) primary(path string) *config.Provider {
+	ch, ok := b.c.Chain(path, "", "")
+	if !ok {
+		i := slices.IndexFunc(b.c.Chains, func(ch *config.Chain) bool { return serves(ch, path) })
+		if i < 0 {
+			return nil
+		}
+		ch = b.c.Chains[i]
+	}
+	return ch.Rungs[0].Target.Provider
+}
+
+func serves(ch *config.Chain, path string) bool {
+	return ch.SelectHeader && slices.Contains(ch.API.Paths(), path) ||
+		slices.ContainsFunc(ch.Matches, func(m config.Match) bool { return m.Path == path })
+}
+
+// passthrough is in the order in which Envoy's first match is the service's longest.
+func (b *builder) passthrough() []config.Passthrough {
+	return slices.SortedStableFunc(slices.Values(b.c.Passthrough), func(x, y config.Passthrough) int {
+		return cmp.Compare(len(y.Path), len(x.Path))
+	})
+}
+
+// providers are those of the config, by name.
+func (b *builder) providers() []*config.Provider {
+	var ps []*config.Provider
+	for _, name := range slices.Sorted(maps.Keys(b.c.Providers)) {
+		ps = append(ps, b.c.Providers[name])
+	}
+	return ps
+}
+
+// bodyBuffer is the room for a request body: what the service accepts, and some for its complaint about more.
+func (b *builder) bodyBuffer() *wrapperspb.UInt64Value {
+	return wrapperspb.UInt64(uint64(b.c.Server.MaxBody) + 4<<20)
+}
+
+// headersOnly is for paths that the service must not slow down or buffer.
+func headersOnly() *extprocv3.ExtProcPerRoute {
+	return &extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Overrides{
+		Overrides: &extprocv3.ExtProcOverrides{ProcessingMode: &extprocv3.ProcessingMode{
+			RequestHeaderMode:   extprocv3.ProcessingMode_SEND,
+			RequestBodyMode:     extprocv3.ProcessingMode_NONE,
+			RequestTrailerMode:  extprocv3.ProcessingMode_SKIP,
+			ResponseHeaderMode:  extprocv3.ProcessingMode_SKIP,
+			ResponseBodyMode:    extprocv3.ProcessingMode_NONE,
+			ResponseTrailerMode: extprocv3.ProcessingMode_SKIP,
+		}},
+	}}
+}
+
+func exactly(path string) *routev3.RouteMatch {
+	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: path}}
+}
+
+// under matches path and what is below it on a "/" border.
+func under(path string) *routev3.RouteMatch {
+	if path == "/" {
+		return everything()
+	}
+	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_PathSeparatedPrefix{PathSeparatedPrefix: path}}
+}
+
+func everything() *routev3.RouteMatch {
+	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/"}}
+}
+
+func toCluster(name string) *routev3.RouteAction_Cluster {
+	return &routev3.RouteAction_Cluster{Cluster: name}
+}
+
+// forward switches Envoy's route timeout (15 s) off: our own deadlines rule.
+func forward(a *routev3.RouteAction) *routev3.Route_Route {
+	a.Timeout = durationpb.New(0)
+	return &routev3.Route_Route{Route: a}
+}
+
+func websockets() []*hcmv3.HttpConnectionManager_UpgradeConfig {
+	return []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: "websocket"}}
+}
+
+// noWebsockets: where a request is read whole before it goes on, an upgraded connection would hang for ever.
+func noWebsockets() []*routev3.RouteAction_UpgradeConfig {
+	return []*routev3.RouteAction_UpgradeConfig{{UpgradeType: "websocket", Enabled: wrapperspb.Bool(false)}}
+}
+
+func overwrite(name, value string) *corev3.HeaderValueOption {
+	return &corev3.HeaderValueOption{
+		Header:       &corev3.HeaderValue{Key: name, Value: value},
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	}
+}

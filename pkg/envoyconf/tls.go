@@ -1,0 +1,64 @@
+package envoyconf
+
+import (
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"understudy/pkg/config"
+)
+
+// providerTLS checks the provider's certificate against its host: Envoy checks no name by itself.
+func (b *builder) providerTLS(p *config.Provider) *corev3.TransportSocket {
+	ca := p.CA
+	if ca == "" {
+		ca = b.c.Envoy.CAFile
+	}
+	return b.tls(p.Endpoint.Hostname(), &tlsv3.CommonTlsContext{ValidationContextType: trust(ca, p.Endpoint.Hostname())})
+}
+
+// serviceTLS is how Envoy and the service know each other; nil is plaintext.
+func (b *builder) serviceTLS() *corev3.TransportSocket {
+	t := b.c.Envoy.TLS
+	if t == nil {
+		return nil
+	}
+	common := &tlsv3.CommonTlsContext{
+		AlpnProtocols:         []string{"h2"},
+		ValidationContextType: trust(t.CA, t.ServerName),
+	}
+	if t.Cert != "" {
+		common.TlsCertificates = []*tlsv3.TlsCertificate{{CertificateChain: file(t.Cert), PrivateKey: file(t.Key)}}
+	}
+	return b.tls(t.ServerName, common)
+}
+
+func (b *builder) tls(host string, common *tlsv3.CommonTlsContext) *corev3.TransportSocket {
+	up := &tlsv3.UpstreamTlsContext{CommonTlsContext: common}
+	if !isIP(host) {
+		up.Sni = host // RFC 6066: "Literal IPv4 and IPv6 addresses are not permitted".
+	}
+	return &corev3.TransportSocket{
+		Name:       "envoy.transport_sockets.tls",
+		ConfigType: &corev3.TransportSocket_TypedConfig{TypedConfig: b.pack(up)},
+	}
+}
+
+// trust accepts certificates that ca vouches for and that name host.
+func trust(ca, host string) *tlsv3.CommonTlsContext_ValidationContext {
+	kind := tlsv3.SubjectAltNameMatcher_DNS
+	if isIP(host) {
+		kind = tlsv3.SubjectAltNameMatcher_IP_ADDRESS
+	}
+	return &tlsv3.CommonTlsContext_ValidationContext{ValidationContext: &tlsv3.CertificateValidationContext{
+		TrustedCa: file(ca),
+		MatchTypedSubjectAltNames: []*tlsv3.SubjectAltNameMatcher{{
+			SanType: kind,
+			Matcher: &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Exact{Exact: host}},
+		}},
+	}}
+}
+
+func file(path string) *corev3.DataSource {
+	return &corev3.DataSource{Specifier: &corev3.DataSource_Filename{Filename: path}}
+}
