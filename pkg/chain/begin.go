@@ -183,6 +183,9 @@ func (t *Try) More(v classify.Verdict) bool {
 // Report tells the target's breaker, once, what the attempt came to. A rate limit becomes a cooldown of
 // retry_after, or of DefaultPause without one; it never trips.
 func (t *Try) Report(v classify.Verdict) {
+	if v.Class.Trips() || v.Class == classify.RateLimited {
+		t.breaker.Blame(v.Class.String())
+	}
 	switch {
 	case v.Class == classify.RateLimited:
 		t.breaker.Cool(time.Now().Add(pause(v)))

@@ -68,3 +68,6 @@ func (p *Plan) RetryHint(longest time.Duration) Hint {
 	}
 	return Hint{After: (wait + time.Second - 1).Truncate(time.Second)}
 }
+
+// Trouble is the class that the primary's breaker counted last, "" when none.
+func (p *Plan) Trouble() string { return p.slots[0].breaker.Last() }

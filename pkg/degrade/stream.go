@@ -49,6 +49,14 @@ func StreamEnd(api classify.API, v classify.Verdict, failed []byte, events int64
 	return out.Bytes()
 }
 
+// Whole is the error answer for a response that failed with v behind a good status: the provider's own error
+// where failed, the event that carried it, is one in the dialect.
+func Whole(api classify.API, v classify.Verdict, failed []byte) Answer {
+	a := Error(api, v.Status, v.Detail, "the provider reported "+v.Class.String())
+	a.Body = pick(failed, a.Body)
+	return a
+}
+
 // pick takes the provider's event when it is what a client sees as an error: an object with an error in it.
 func pick(failed, ours []byte) []byte {
 	var e struct {

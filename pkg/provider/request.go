@@ -74,6 +74,9 @@ func (r Request) withModel(model string) ([]byte, bool) {
 	return append(out, r.body[at:]...), true
 }
 
+// Drop lets go of the body once it is on its way.
+func (r *Request) Drop() { r.body = nil }
+
 // Errors of Read. Their text may be shown to the client.
 var (
 	ErrTooLarge = errors.New("the request body is too large once decompressed")

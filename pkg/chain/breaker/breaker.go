@@ -78,6 +78,8 @@ type Breaker struct {
 	cooling   atomic.Int64 // Unix nanoseconds until which the target cools down
 	openUntil atomic.Int64 // Unix nanoseconds, of the latest opening
 
+	last atomic.Pointer[string] // why the target failed last, for people
+
 	dirty atomic.Bool // pending is not empty
 	mu    sync.Mutex  // guards pending
 	// pending holds what gobreaker said under its own lock until publish can act on it.
@@ -215,6 +217,17 @@ func (b *Breaker) Cool(until time.Time) {
 			return
 		}
 	}
+}
+
+// Blame notes why the target failed, in the word that people are told.
+func (b *Breaker) Blame(why string) { b.last.Store(&why) }
+
+// Last is why the target failed last, "" when it never did.
+func (b *Breaker) Last() string {
+	if why := b.last.Load(); why != nil {
+		return *why
+	}
+	return ""
 }
 
 // Cooling is the end of the cooldown; it may lie in the past.

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	als "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+
+	"understudy/pkg/admin"
+	"understudy/pkg/config"
+	"understudy/pkg/processor"
+)
+
+// app is the running service.
+//
+// Ownership: serve makes it with newApp, which binds; start runs it; stop waits for all that start began.
+type app struct {
+	cfg       *config.Config // as it started; reloads go to the processor
+	log       *slog.Logger
+	processor *processor.Processor
+	reloadOK  prometheus.Gauge
+
+	grpcListener, adminListener net.Listener
+	grpc                        *grpc.Server
+	health                      *health.Server
+	admin                       *http.Server
+
+	ready    atomic.Bool
+	stopping context.CancelFunc
+	wg       sync.WaitGroup
+	failed   chan error
+}
+
+func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
+	creds, err := serverCredentials(cfg.Server.TLS)
+	if err != nil {
+		return nil, err
+	}
+	grpcListener, err := listen(cfg.Server.GRPC)
+	if err != nil {
+		return nil, fmt.Errorf("server.grpc: %w", err)
+	}
+	adminListener, err := listen(cfg.Server.Admin)
+	if err != nil {
+		_ = grpcListener.Close()
+		return nil, fmt.Errorf("server.admin: %w", err)
+	}
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	a := &app{
+		cfg: cfg, log: log,
+		processor: processor.New(cfg, processor.NewMetrics(reg), log),
+		reloadOK: prometheus.NewGauge(prometheus.GaugeOpts{Name: "understudy_config_reload_success",
+			Help: "Whether the last reload of the config was used (1) or refused (0)."}),
+		grpcListener: grpcListener, adminListener: adminListener,
+		grpc:   grpc.NewServer(append(grpcOptions(cfg.Server), creds...)...),
+		health: health.NewServer(),
+		failed: make(chan error, 2),
+	}
+	reg.MustRegister(a.reloadOK)
+	a.reloadOK.Set(1)
+	extproc.RegisterExternalProcessorServer(a.grpc, a.processor)
+	als.RegisterAccessLogServiceServer(a.grpc, &processor.AccessLog{Processor: a.processor})
+	healthpb.RegisterHealthServer(a.grpc, a.health)
+	a.admin = &http.Server{Handler: admin.Handler(reg, a.isReady), ReadHeaderTimeout: 10 * time.Second}
+	return a, nil
+}
+
+// grpcOptions sizes the server for Envoy. The windows are measured: with gRPC's defaults forty slow readers
+// stalled everybody on their connection for seconds.
+func grpcOptions(s config.Server) []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.InitialWindowSize(256 << 10),
+		grpc.InitialConnWindowSize(16 << 20),
+		grpc.MaxRecvMsgSize(int(s.MaxBody) + 8<<20),
+		grpc.SharedWriteBuffer(true),
+		// Envoy pings every second to notice a frozen replica; gRPC's default calls that abuse.
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 100 * time.Millisecond, PermitWithoutStream: true}),
+	}
+}
+
+// listen binds an address; a socket file is for its owner only, and one that a dead process left is replaced.
+func listen(a config.Address) (net.Listener, error) {
+	if a.Network != "unix" {
+		return net.Listen(a.Network, a.Addr)
+	}
+	if c, err := net.Dial("unix", a.Addr); err == nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("%s: another process listens there", a.Addr)
+	}
+	if err := os.Remove(a.Addr); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	l, err := net.Listen("unix", a.Addr)
+	if err != nil {
+		return nil, err
+	}
+	return l, os.Chmod(a.Addr, 0o600)
+}
+
+func (a *app) isReady() error {
+	if !a.ready.Load() {
+		return errors.New("stopping")
+	}
+	return nil
+}
+
+func (a *app) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	a.stopping = cancel
+	a.wg.Go(func() { a.fail(a.grpc.Serve(a.grpcListener)) })
+	a.wg.Go(func() { a.fail(a.admin.Serve(a.adminListener)) })
+	a.wg.Go(func() { a.watch(ctx, a.cfg) })
+	a.ready.Store(true)
+}
+
+func (a *app) fail(err error) {
+	if err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, http.ErrServerClosed) {
+		a.failed <- err
+	}
+}
+
+// stop takes no new attempt, lets running ones finish for at most drain, ends the rest honestly, and waits.
+func (a *app) stop(drain time.Duration) error {
+	a.ready.Store(false)
+	a.health.Shutdown()
+	a.stopping()
+	a.wg.Go(a.grpc.GracefulStop)
+	if !a.within(drain, a.processor.Wait) {
+		a.processor.Drain()
+		a.within(settle, a.processor.Wait)
+	}
+	a.grpc.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), settle)
+	defer cancel()
+	err := a.admin.Shutdown(ctx)
+	a.wg.Wait()
+	return err
+}
+
+func (a *app) within(d time.Duration, wait func(context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return wait(ctx) == nil
+}
+
+// sameServer refuses a reload that would need another listener.
+func (a *app) sameServer(next config.Server) error {
+	if !reflect.DeepEqual(a.cfg.Server, next) {
+		return errors.New("server: these settings cannot change while the service runs; restart it")
+	}
+	return nil
+}

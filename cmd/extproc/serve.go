@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"understudy/pkg/config"
+)
+
+// settle bounds what follows the drain: honest ends on their way out, and last words of the access log.
+const settle = 3 * time.Second
+
+func serve(ctx context.Context, args []string, io std) error {
+	file, err := configFlag(flag.NewFlagSet("serve", flag.ContinueOnError), args)
+	if err != nil {
+		return err
+	}
+	cfg, err := load(file, io)
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewJSONHandler(io.err, nil))
+	a, err := newApp(cfg, log)
+	if err != nil {
+		return err
+	}
+	a.start()
+	log.Info("serving", "grpc", cfg.Server.GRPC.String(), "admin", cfg.Server.Admin.String(), "config", cfg.Hash)
+	select {
+	case <-ctx.Done():
+	case err = <-a.failed:
+	}
+	log.Info("stopping", "drain", cfg.Server.Drain)
+	return errors.Join(err, a.stop(cfg.Server.Drain))
+}
+
+// watch reloads the config whenever the file, or a secret that it names, holds something else, and on SIGHUP.
+func (a *app) watch(ctx context.Context, cfg *config.Config) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	w := config.NewWatcher(cfg)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if !w.Changed() {
+				continue
+			}
+		case <-hup:
+		}
+		a.reload(cfg.File)
+	}
+}
+
+// reload uses what the file says now, or changes nothing.
+func (a *app) reload(file string) {
+	next, err := config.Load(file)
+	if err == nil {
+		err = a.sameServer(next.Server)
+	}
+	if err != nil {
+		a.reloadOK.Set(0)
+		a.log.Error("the changed config is not used", "file", file, "error", err.Error())
+		return
+	}
+	a.processor.Use(next)
+	a.reloadOK.Set(1)
+	a.log.Info("config reloaded", "file", file, "config", next.Hash)
+}

@@ -1,0 +1,228 @@
+package processor
+
+import (
+	"time"
+
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"understudy/pkg/chain"
+	"understudy/pkg/classify"
+	"understudy/pkg/config"
+)
+
+// answer is a target's response while it passes.
+type answer struct {
+	resp            *classify.Response // nil until headers came
+	status          int
+	contentType     string
+	contentEncoding string
+	started         bool // content has been seen
+
+	held      [][]byte // received, not yet sent
+	heldBytes int64    // of held, as counted in the process's bound
+	fed       int64    // bytes received
+	sent      int64    // bytes sent on
+	ended     bool     // the body is complete
+	trailers  bool     // a trailers message waits for its reply
+	bodyless  bool     // the response ended with its headers
+}
+
+// reader is the response's classifier, also where no response came.
+func (w *answer) reader(a *attempt) *classify.Response {
+	if w.resp == nil {
+		w.resp = classify.New(classify.Options{
+			API: a.api, Stream: a.body.Stream, AskedTier: a.body.Tier, Now: time.Now(),
+		})
+	}
+	return w.resp
+}
+
+func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]*structpb.Struct) {
+	if a.state != sent {
+		a.send(responseHeaders(&mutation{}))
+		return
+	}
+	w := &a.answer
+	fields := make(map[string]string, len(h.Headers.GetHeaders()))
+	for _, f := range h.Headers.GetHeaders() {
+		fields[f.Key] = value(f)
+	}
+	w.status = atoi(fields[":status"])
+	w.contentType, w.contentEncoding = fields["content-type"], fields["content-encoding"]
+	a.state = holding
+	a.clock.held(time.Now(), a.chain)
+	if why, local := localReply(attributes); local {
+		a.failed(a.abort(classify.Transport, why))
+		return
+	}
+	w.reader(a).Header(w.status, func(name string) string { return fields[name] })
+	if a.chain.Commit == config.CommitHeaders {
+		a.commit(nil)
+	}
+	if h.EndOfStream {
+		w.bodyless = true
+		a.endOfBody()
+	}
+}
+
+func (a *attempt) responseBody(p []byte, end bool) {
+	switch a.state {
+	case holding, committed:
+	default: // the answer has been replaced or ended by us
+		return
+	}
+	w := &a.answer
+	events := w.resp.Events()
+	progress := w.resp.Feed(p)
+	a.keep(p)
+	now := time.Now()
+	if w.resp.Events() > events || !w.resp.Streaming() {
+		a.clock.event(now)
+	}
+	if progress != classify.Waiting && !w.started {
+		w.started = true
+		a.clock.content(now)
+		if progress == classify.Started {
+			a.p.metrics.firstContent(a, now)
+		}
+	}
+	if progress == classify.Decided {
+		a.decided(w.resp.Verdict())
+	} else if a.state == holding {
+		a.maybeCommit(progress)
+	}
+	if end {
+		a.endOfBody()
+		return
+	}
+	a.forward()
+}
+
+// maybeCommit commits when the policy says so or the hold is full.
+func (a *attempt) maybeCommit(progress classify.Progress) {
+	full := a.answer.heldBytes > a.chain.Hold.Bytes || a.p.inflight.Load() > a.book.Config.Server.MaxInflightBody
+	switch {
+	case a.chain.Commit == config.CommitComplete && full:
+		a.failed(a.abort(classify.Truncated, "hold.bytes"))
+	case a.chain.Commit == config.CommitFirstContent && (full || progress == classify.Started):
+		a.commit(nil)
+	}
+}
+
+// decided acts on a class that is known before the answer's end.
+func (a *attempt) decided(v classify.Verdict) {
+	switch {
+	case a.state == committed:
+		if fails(v) {
+			a.cut(v)
+		}
+	case a.state != holding:
+	case fails(v) || a.plan.Advances(v, a.try.Index):
+		a.failed(v)
+	case a.chain.Commit != config.CommitComplete:
+		a.commit(nil)
+	}
+}
+
+// fails says whether v is a response that must not pass as an answer. A refusal is an answer.
+func fails(v classify.Verdict) bool {
+	switch v.Class {
+	case classify.None, classify.OK, classify.Refusal, classify.Filtered:
+		return false
+	}
+	return true
+}
+
+// endOfBody acts when the response is whole, as far as HTTP can tell.
+func (a *attempt) endOfBody() {
+	if a.state != holding && a.state != committed {
+		return
+	}
+	a.answer.ended = true
+	v := a.answer.resp.End(true)
+	switch {
+	case a.state == holding && (fails(v) || a.plan.Advances(v, a.try.Index)):
+		a.failed(v)
+	case a.state == holding:
+		a.commit(nil)
+		a.served(v)
+	case fails(v) && a.answer.status < 300:
+		a.cut(v)
+	default:
+		a.served(v)
+	}
+}
+
+func (a *attempt) responseTrailers() {
+	switch a.state {
+	case holding, committed:
+		a.answer.trailers = true
+		a.endOfBody()
+	default:
+		a.send(responseTrailers())
+	}
+}
+
+// served reports an answer that has been let through whole.
+func (a *attempt) served(v classify.Verdict) {
+	a.forward()
+	a.finish()
+	a.report(v)
+	a.p.account(a, v, outcomeOf(a.try))
+}
+
+func (a *attempt) finish() {
+	a.state = finished
+	a.clock.stop()
+	a.dropHeld()
+}
+
+// failed acts on an answer that must not, or need not, be the client's: the next target, or the last word.
+func (a *attempt) failed(v classify.Verdict) {
+	if a.try.More(v) {
+		a.failOver(v)
+		return
+	}
+	a.last(v)
+}
+
+func atoi(s string) int {
+	n := 0
+	for _, c := range []byte(s) {
+		if c < '0' || c > '9' || n > 1e6 {
+			return 0
+		}
+		n = n*10 + int(c-'0')
+	}
+	return n
+}
+
+// localReply tells Envoy's own reply from a provider's answer, and why it was made. Envoy's
+// response.code_details is "via_upstream" where "the response code was set by the upstream"; otherwise a word,
+// sometimes with more in braces.
+func localReply(attributes map[string]*structpb.Struct) (why string, local bool) {
+	for _, s := range attributes {
+		details := s.GetFields()["response.code_details"].GetStringValue()
+		if details != "" && details != "via_upstream" {
+			return firstWord(details), true
+		}
+	}
+	return "", false
+}
+
+func firstWord(details string) string {
+	for i, c := range details {
+		if c == '{' || c == ' ' {
+			return details[:i]
+		}
+	}
+	return details
+}
+
+func outcomeOf(t *chain.Try) string {
+	if t.Rung > 0 {
+		return outcomeFallback
+	}
+	return outcomeServed
+}

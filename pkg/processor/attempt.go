@@ -1,0 +1,141 @@
+package processor
+
+import (
+	"time"
+
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"understudy/pkg/chain"
+	"understudy/pkg/classify"
+	"understudy/pkg/config"
+	"understudy/pkg/provider"
+)
+
+// state is how far an attempt has come.
+type state uint8
+
+const (
+	starting  state = iota // nothing read yet
+	uploading              // a protected request whose body is awaited
+	waiting                // a short rate limit is waited out before the same target is tried again
+	sent                   // the request is with the target; nothing of the answer is known
+	holding                // the answer's headers are kept back
+	committed              // headers have left for the client
+	finished               // nothing more to decide; whatever Envoy still says is acknowledged
+)
+
+func (s state) String() string {
+	return [...]string{"starting", "uploading", "waiting", "sent", "holding", "committed", "finished"}[s]
+}
+
+// attempt is one try of an exchange at one target, from the request's headers to the last byte of the answer.
+//
+// Ownership: the pump of its stream, which calls close at the end. Only that goroutine touches it.
+type attempt struct {
+	p     *Processor
+	book  *chain.Book
+	state state
+	out   []*extproc.ProcessingResponse
+
+	head     head
+	api      classify.API
+	chain    *config.Chain
+	plan     *chain.Plan
+	past     []chain.Past
+	body     provider.Request
+	noBody   bool // the request ended with its headers
+	try      *chain.Try
+	reserved int64 // bytes taken from the process's bound for the request's body
+
+	answer answer
+	clock  clock
+	began  time.Time
+	over   bool // the verdict has been reported
+}
+
+func newAttempt(p *Processor) *attempt {
+	return &attempt{p: p, book: p.book.Load(), began: time.Now()}
+}
+
+// step takes one message from Envoy.
+func (a *attempt) step(m *extproc.ProcessingRequest) {
+	from := time.Now()
+	switch r := m.Request.(type) {
+	case *extproc.ProcessingRequest_RequestHeaders:
+		a.requestHeaders(r.RequestHeaders)
+	case *extproc.ProcessingRequest_RequestBody:
+		a.requestBody(r.RequestBody.Body)
+		a.p.metrics.requestOverhead.Observe(time.Since(from).Seconds())
+	case *extproc.ProcessingRequest_ResponseHeaders:
+		a.responseHeaders(r.ResponseHeaders, m.Attributes)
+		a.p.metrics.responseOverhead.Observe(time.Since(from).Seconds())
+	case *extproc.ProcessingRequest_ResponseBody:
+		a.responseBody(r.ResponseBody.Body, r.ResponseBody.EndOfStream)
+	case *extproc.ProcessingRequest_ResponseTrailers:
+		a.responseTrailers()
+	}
+}
+
+func (a *attempt) send(m *extproc.ProcessingResponse) { a.out = append(a.out, m) }
+
+// flush sends what the last step decided. It blocks while a slow client is not reading: the pump then takes no
+// more from Envoy, which is the back pressure that reaches the provider.
+func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
+	for i, m := range a.out {
+		a.out[i] = nil
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	if len(a.out) > 0 {
+		a.out = a.out[:0]
+		a.clock.flushed(time.Now())
+		if a.state >= sent {
+			a.unreserve()
+		}
+	}
+	return nil
+}
+
+// close ends an attempt whose stream is gone. What is not known by then, the access log may tell.
+func (a *attempt) close() {
+	a.unreserve()
+	a.dropHeld()
+	switch {
+	case a.over || a.try == nil:
+		return
+	case a.state == waiting: // the client left; nothing was tried
+		a.over = true
+		return
+	}
+	a.p.await(a)
+}
+
+// abort is the verdict of an attempt that we or the transport ended.
+func (a *attempt) abort(c classify.Class, detail string) classify.Verdict {
+	return a.answer.reader(a).Abort(c, detail)
+}
+
+// report counts the verdict once: breaker, metrics, what later attempts may want to know.
+func (a *attempt) report(v classify.Verdict) {
+	if a.over {
+		return
+	}
+	a.over = true
+	a.try.Report(v)
+	a.p.metrics.attempt(a, v)
+}
+
+func (a *attempt) reserve(n int64) bool {
+	if a.p.inflight.Add(n) > a.book.Config.Server.MaxInflightBody {
+		a.p.inflight.Add(-n)
+		return false
+	}
+	a.reserved += n
+	return true
+}
+
+func (a *attempt) unreserve() {
+	a.p.inflight.Add(-a.reserved)
+	a.reserved = 0
+}

@@ -1,0 +1,342 @@
+package processor
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"understudy/pkg/chain"
+	"understudy/pkg/classify"
+	"understudy/pkg/config"
+	"understudy/pkg/degrade"
+)
+
+// keep holds received bytes until they may be sent on.
+func (a *attempt) keep(p []byte) {
+	if len(p) == 0 {
+		return
+	}
+	w := &a.answer
+	w.held = append(w.held, p)
+	w.fed += int64(len(p))
+	a.count(int64(len(p)))
+}
+
+// count keeps the process's figures of held bytes.
+func (a *attempt) count(n int64) {
+	a.answer.heldBytes += n
+	a.p.held.Add(n)
+	a.p.inflight.Add(n)
+}
+
+func (a *attempt) dropHeld() {
+	a.count(-a.answer.heldBytes)
+	a.answer.held = nil
+}
+
+// commit lets the headers leave: from here on this answer is the client's. extra, when not nil, holds what the
+// headers say beside who served.
+func (a *attempt) commit(extra *mutation) {
+	m := extra
+	if m == nil {
+		m = &mutation{}
+	}
+	a.label(m)
+	a.send(responseHeaders(m))
+	a.state = committed
+	a.clock.released()
+}
+
+// label says who served, after how many attempts and why not the primary.
+func (a *attempt) label(m *mutation) {
+	m.set("x-llm-target", a.try.Target.Name)
+	m.set("x-llm-rung", strconv.Itoa(a.try.Rung))
+	m.set("x-llm-attempts", strconv.Itoa(max(1, a.head.exchange.Attempt)))
+	if why := a.reason(); a.try.Rung > 0 && why != "" {
+		m.set("x-llm-fallback-reason", why)
+	}
+}
+
+// reason is the class of the last failed attempt: as this replica remembers it, else what the primary's breaker
+// last counted, else nothing.
+func (a *attempt) reason() string {
+	if n := len(a.past); n > 0 {
+		return a.past[n-1].Verdict.Class.String()
+	}
+	return a.plan.Trouble()
+}
+
+// forward sends on what may leave.
+func (a *attempt) forward() {
+	if a.state != committed {
+		return
+	}
+	w := &a.answer
+	safe := w.resp.Safe()
+	if w.ended {
+		safe = w.fed
+	}
+	a.release(safe-w.sent, w.ended && !w.trailers && !w.bodyless)
+	if w.trailers {
+		a.send(responseTrailers())
+	}
+}
+
+// release sends the first n held bytes, and with them the end of the body where end says so.
+func (a *attempt) release(n int64, end bool) {
+	w := &a.answer
+	for n > 0 {
+		chunk := w.held[0]
+		chunk = chunk[:min(int64(len(chunk)), n, maxChunk)]
+		if w.held[0] = w.held[0][len(chunk):]; len(w.held[0]) == 0 {
+			w.held[0] = nil
+			w.held = w.held[1:]
+		}
+		size := int64(len(chunk))
+		n -= size
+		w.sent += size
+		a.count(-size)
+		a.send(responseBody(chunk, end && n == 0))
+		if end && n == 0 {
+			return
+		}
+	}
+	if end {
+		a.send(responseBody(nil, true))
+	}
+}
+
+// failOver gives the exchange back to the front, which tries the next slot.
+func (a *attempt) failOver(v classify.Verdict) {
+	a.p.memo.Add(a.head.exchange.ID, a.pastOf(v))
+	m := &mutation{}
+	m.set("x-llm-failover", "next")
+	a.replace(a.shown(v), m)
+	a.report(v)
+}
+
+// shown is what a client sees should Envoy not retry: an error in the dialect.
+func (a *attempt) shown(v classify.Verdict) degrade.Answer {
+	return degrade.Error(a.api, honest(v.Status), v.Class.String(), "the target failed ("+v.Class.String()+") and the next one is not tried")
+}
+
+// honest is a status that says failure. 507 is what Envoy says where this service is missing.
+func honest(status int) int {
+	if status < 400 || status > 599 || status == http.StatusInsufficientStorage {
+		return http.StatusServiceUnavailable
+	}
+	return status
+}
+
+// replace answers instead of the target.
+func (a *attempt) replace(ans degrade.Answer, m *mutation) {
+	a.finish()
+	a.reply(ans, m)
+}
+
+// pastOf is this attempt as later ones may want to know it.
+func (a *attempt) pastOf(v classify.Verdict) chain.Past {
+	w := &a.answer
+	past := chain.Past{Slot: a.try.Index, Rung: a.try.Rung, Target: a.try.Target.Name, Verdict: v}
+	switch {
+	case v.Phase == classify.PhaseTransport || v.Class == classify.Timeout || !fails(v):
+	case w.status >= 300:
+		past.Answer = chain.Answer{Status: honest(w.status), ContentType: w.contentType,
+			ContentEncoding: w.contentEncoding, Body: bytes.Join(w.held, nil)}
+	case v.Class != classify.Truncated && v.Class != classify.Malformed:
+		ans := degrade.Whole(a.api, v, w.resp.FailedEvent())
+		past.Answer = chain.Answer{Status: ans.Status, ContentType: "application/json", Body: ans.Body}
+	}
+	return past
+}
+
+// returns says whether v is an answer for the caller, good or bad, rather than a failure of the chain.
+func (a *attempt) returns(v classify.Verdict) bool {
+	switch v.Class {
+	case classify.Invalid, classify.ContextLength:
+		return a.try.Rung == 0
+	case classify.RateLimited:
+		return a.chain.On.RateLimited == "return"
+	}
+	return !fails(v)
+}
+
+// last gives the final answer of an exchange whose attempt came to v, with no target after it.
+func (a *attempt) last(v classify.Verdict) {
+	if a.returns(v) {
+		a.pass(v, a.capped(v))
+		return
+	}
+	past := a.pastOf(v)
+	a.past = append(slices.Clone(a.past), past)
+	if ans, ok := degrade.Ladder(a.chain, a.api, a.head.degrade); ok && v.Class != classify.ContextLength {
+		a.degrade(ans)
+		a.report(v)
+		return
+	}
+	hint := a.hint()
+	tell, ok := chain.Telling(a.past)
+	if ok && tell.Slot == past.Slot && a.answer.status >= 300 && a.state == holding {
+		a.pass(v, hint)
+		return
+	}
+	a.report(v)
+	a.show(tell, ok, hint)
+}
+
+// pass lets a target's own failing answer through as it came.
+func (a *attempt) pass(v classify.Verdict, m *mutation) {
+	a.commit(m)
+	if a.answer.ended {
+		a.served(v)
+	}
+}
+
+// spent is the answer of an exchange for which no attempt is left to make.
+func (a *attempt) spent() {
+	if ans, ok := degrade.Ladder(a.chain, a.api, a.head.degrade); ok {
+		a.degrade(ans)
+		return
+	}
+	tell, ok := chain.Telling(a.past)
+	a.show(tell, ok, a.hint())
+}
+
+// degrade answers with a degraded mode.
+func (a *attempt) degrade(ans degrade.Answer) {
+	m := a.hint()
+	a.explain(m)
+	a.replace(ans, m)
+	a.p.metrics.degraded.WithLabelValues(a.chain.Name, ans.Headers["x-llm-degraded"]).Inc()
+	a.p.account(a, classify.Verdict{}, outcomeDegraded)
+}
+
+// show answers with the most telling failure, or says that all targets failed.
+func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
+	a.explain(m)
+	if !ok {
+		a.replace(degrade.Error(a.api, http.StatusServiceUnavailable, "unavailable",
+			"all targets of this chain failed or are not available"), m)
+	} else {
+		m.set("x-llm-target", tell.Target)
+		if tell.Answer.ContentEncoding != "" {
+			m.set("content-encoding", tell.Answer.ContentEncoding)
+		}
+		a.replace(degrade.Answer{Status: tell.Answer.Status, Body: tell.Answer.Body,
+			Headers: map[string]string{"content-type": tell.Answer.ContentType}}, m)
+	}
+	a.p.account(a, tell.Verdict, outcomeFailed)
+}
+
+// explain says after how many attempts, and why, the chain has no answer.
+func (a *attempt) explain(m *mutation) {
+	m.set("x-llm-attempts", strconv.Itoa(max(1, a.head.exchange.Attempt)))
+	if why := a.reason(); why != "" {
+		m.set("x-llm-fallback-reason", why)
+	}
+}
+
+// hint tells the client of a spent chain whether waiting helps, so that its retries do not multiply ours.
+func (a *attempt) hint() *mutation {
+	m := &mutation{}
+	m.remove("retry-after", "retry-after-ms", "x-ms-retry-after-ms")
+	if h := a.plan.RetryHint(a.book.Config.MaxRetryAfter); h.Stop {
+		m.set("x-should-retry", "false")
+	} else {
+		m.remove("x-should-retry")
+		m.set("retry-after", strconv.Itoa(int(h.After/time.Second)))
+	}
+	return m
+}
+
+// capped leaves a returned answer as it is, unless it asks for a longer wait than clients are to be told.
+func (a *attempt) capped(v classify.Verdict) *mutation {
+	m := &mutation{}
+	if v.RetryAfterMS > a.book.Config.MaxRetryAfter.Milliseconds() {
+		m.remove("retry-after", "retry-after-ms", "x-ms-retry-after-ms")
+		m.set("x-should-retry", "false")
+	}
+	return m
+}
+
+// cut ends a committed answer that died with v: in its dialect where a stream can say so, else by an aborted
+// transfer; never by a clean end.
+func (a *attempt) cut(v classify.Verdict) {
+	w := &a.answer
+	a.release(w.resp.Safe()-w.sent, false)
+	if w.resp.Streaming() && !w.resp.Encoded() {
+		a.send(responseBody(degrade.StreamEnd(a.api, v, w.resp.FailedEvent(), w.resp.Events()), !w.trailers))
+		if w.trailers {
+			a.send(responseTrailers())
+		}
+	} else {
+		a.send(immediate(a.shown(v), &mutation{}, "understudy_cut"))
+	}
+	a.finish()
+	a.report(v)
+	a.p.account(a, v, outcomeFailed)
+}
+
+// tick acts on a deadline.
+func (a *attempt) tick(now time.Time) {
+	switch why := a.clock.ring(now); why {
+	case none:
+	case waited:
+		a.begin()
+	case holdTime:
+		a.holdOver()
+	default:
+		a.late(why)
+	}
+}
+
+func (a *attempt) holdOver() {
+	if a.chain.Commit == config.CommitComplete {
+		a.failed(a.abort(classify.Timeout, string(holdTime)))
+		return
+	}
+	a.commit(nil)
+	a.forward()
+}
+
+func (a *attempt) late(why cause) {
+	if a.state == waiting {
+		a.spent()
+		return
+	}
+	v := a.abort(classify.Timeout, string(why))
+	switch {
+	case a.state == committed:
+		a.cut(v)
+	case why == total:
+		a.last(v)
+	default:
+		a.failed(v)
+	}
+}
+
+// drain ends the attempt because this process ends: the front tries elsewhere, or the stream ends honestly.
+func (a *attempt) drain() {
+	switch a.state {
+	case finished:
+	case committed:
+		a.cut(a.abort(classify.Canceled, "draining"))
+	case sent, holding:
+		v := a.abort(classify.Canceled, "draining")
+		a.leave()
+		a.report(v)
+	default:
+		a.leave()
+	}
+}
+
+func (a *attempt) leave() {
+	m := &mutation{}
+	m.set("x-llm-failover", "next")
+	a.finish()
+	a.refuseWith(m, http.StatusServiceUnavailable, "unavailable", "the failover service is restarting")
+}
+
+func (a *attempt) due() time.Time { return a.clock.due() }

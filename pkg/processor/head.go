@@ -1,0 +1,94 @@
+package processor
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"understudy/pkg/chain"
+)
+
+// head is what is read of a request's headers.
+type head struct {
+	method, target string // target is path and query
+	chain          string // x-llm-chain
+	degrade        string // x-llm-degrade
+	encoding       string
+	idempotencyKey string
+	requestID      string
+	length         int64 // -1: not said
+	clientRetry    bool  // an official SDK says that this is its own retry
+	internal       bool
+	exchange       chain.Exchange
+	ours           []string // names of headers of ours that are to be removed
+}
+
+func (h *head) path() string {
+	p, _, _ := strings.Cut(h.target, "?")
+	return p
+}
+
+func value(h *corev3.HeaderValue) string {
+	if len(h.RawValue) > 0 {
+		return string(h.RawValue)
+	}
+	return h.Value
+}
+
+func readHead(m *corev3.HeaderMap) head {
+	h := head{length: -1}
+	for _, f := range m.GetHeaders() {
+		switch f.Key {
+		case ":method":
+			h.method = value(f)
+		case ":path":
+			h.target = value(f)
+		case "content-encoding":
+			h.encoding = strings.ToLower(strings.TrimSpace(value(f)))
+		case "content-length":
+			if n, err := strconv.ParseInt(value(f), 10, 64); err == nil {
+				h.length = n
+			}
+		case "idempotency-key":
+			h.idempotencyKey = value(f)
+		case "x-request-id":
+			h.requestID = value(f)
+		case "x-envoy-attempt-count":
+			h.exchange.Attempt, _ = strconv.Atoi(value(f))
+		case "x-stainless-retry-count":
+			h.clientRetry = value(f) != "0"
+		default:
+			if strings.HasPrefix(f.Key, "x-llm-") {
+				h.own(f)
+			}
+		}
+	}
+	if h.exchange.ID == "" {
+		h.exchange.ID = h.requestID
+	}
+	if h.exchange.Start.IsZero() {
+		h.exchange.Start = time.Now()
+	}
+	return h
+}
+
+// own reads a header of ours: from the client (chain, degrade) or set once by the front (exchange, start).
+func (h *head) own(f *corev3.HeaderValue) {
+	h.ours = append(h.ours, f.Key)
+	switch f.Key {
+	case "x-llm-chain":
+		h.chain = value(f)
+	case "x-llm-degrade":
+		h.degrade = value(f)
+	case "x-llm-internal":
+		h.internal = true
+	case "x-llm-exchange":
+		h.exchange.ID = value(f)
+	case "x-llm-start":
+		if ms, err := strconv.ParseInt(value(f), 10, 64); err == nil {
+			h.exchange.Start = time.UnixMilli(ms)
+		}
+	}
+}

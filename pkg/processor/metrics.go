@@ -1,0 +1,143 @@
+package processor
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"understudy/pkg/classify"
+)
+
+// What became of an exchange, as understudy_exchanges_total counts it.
+const (
+	outcomeServed   = "served"
+	outcomeFallback = "fallback"
+	outcomeDegraded = "degraded"
+	outcomeFailed   = "failed"
+	outcomeCanceled = "canceled"
+)
+
+// Metrics are the counters of the outside contract. Label values come from the config and from closed sets only.
+type Metrics struct {
+	reg                               prometheus.Registerer
+	attempts, exchanges, fallbacks    *prometheus.CounterVec
+	degraded, clientRetries, tiers    *prometheus.CounterVec
+	transitions                       *prometheus.CounterVec
+	contentSeconds                    *prometheus.HistogramVec
+	requestOverhead, responseOverhead prometheus.Observer
+}
+
+// NewMetrics makes the metrics and registers them with reg.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		c := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "understudy_" + name, Help: help}, labels)
+		reg.MustRegister(c)
+		return c
+	}
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+		h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "understudy_" + name, Help: help, Buckets: buckets}, labels)
+		reg.MustRegister(h)
+		return h
+	}
+	overhead := histogram("overhead_seconds", "Time this service spent on one phase of an attempt.",
+		prometheus.ExponentialBuckets(10e-6, 4, 8), "phase")
+	return &Metrics{
+		reg:           reg,
+		attempts:      counter("attempts_total", "Attempts by what the answer really was.", "chain", "target", "class"),
+		exchanges:     counter("exchanges_total", "Client requests by what became of them.", "chain", "outcome"),
+		fallbacks:     counter("fallback_serves_total", "Exchanges answered by another target than the primary.", "chain", "target"),
+		degraded:      counter("degraded_total", "Exchanges answered by a degraded mode.", "chain", "mode"),
+		clientRetries: counter("client_retries_total", "Requests that a client's SDK marked as its own retry.", "chain"),
+		tiers:         counter("tier_downgrades_total", "Answers at a lower service tier than asked.", "target", "asked", "served"),
+		transitions:   counter("breaker_transitions_total", "Changes of a breaker's state.", "target", "from", "to"),
+		contentSeconds: histogram("first_content_seconds", "Time from sending an attempt's request to the first content of its stream.",
+			prometheus.ExponentialBuckets(0.05, 2, 12), "target"),
+		requestOverhead:  overhead.WithLabelValues("request"),
+		responseOverhead: overhead.WithLabelValues("response"),
+	}
+}
+
+// live registers what is read from the processor when it is asked for.
+func (m *Metrics) live(p *Processor) {
+	m.reg.MustRegister(&liveCollector{p: p,
+		state:   prometheus.NewDesc("understudy_breaker_state", "State of a target's breaker: 0 closed, 1 half-open, 2 open.", []string{"target"}, nil),
+		cooling: prometheus.NewDesc("understudy_cooldown_seconds", "Seconds until a rate-limited target is tried again, 0 when it may be.", []string{"target"}, nil),
+		held:    prometheus.NewDesc("understudy_held_bytes", "Bytes of answers kept back or not yet sent on.", nil, nil),
+		info:    prometheus.NewDesc("understudy_config_info", "The configuration in use, by its hash.", []string{"hash"}, nil),
+	})
+}
+
+type liveCollector struct {
+	p                          *Processor
+	state, cooling, held, info *prometheus.Desc
+}
+
+func (c *liveCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+func (c *liveCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	book := c.p.Book()
+	for name := range book.Config.Targets {
+		b := book.Breaker(name)
+		gauge(c.state, float64(b.State()), name)
+		gauge(c.cooling, max(0, time.Until(b.Cooling()).Seconds()), name)
+	}
+	gauge(c.held, float64(c.p.held.Load()))
+	gauge(c.info, 1, book.Config.Hash)
+}
+
+func (m *Metrics) firstContent(a *attempt, now time.Time) {
+	m.contentSeconds.WithLabelValues(a.try.Target.Name).Observe(now.Sub(a.clock.sentAt).Seconds())
+}
+
+// attempt counts an attempt's verdict.
+func (m *Metrics) attempt(a *attempt, v classify.Verdict) {
+	m.attempts.WithLabelValues(a.chain.Name, a.try.Target.Name, v.Class.String()).Inc()
+	if v.Downgraded && a.try.Target.Provider.TierCheck {
+		m.tiers.WithLabelValues(a.try.Target.Name, tierLabel(v.AskedTier), tierLabel(v.ServedTier)).Inc()
+	}
+}
+
+// tierLabel keeps the label set closed: a tier that providers may invent is "other".
+func tierLabel(tier string) string {
+	switch tier {
+	case "auto", "default", "standard", "standard_only", "flex", "scale", "priority", "fast", "ultrafast", "batch":
+		return tier
+	}
+	return "other"
+}
+
+// account closes an exchange that has its answer: one line, one count.
+func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
+	p.metrics.exchanges.WithLabelValues(a.chain.Name, outcome).Inc()
+	target, rung := "", -1
+	if a.try != nil {
+		target, rung = a.try.Target.Name, a.try.Rung
+	}
+	if outcome == outcomeFallback {
+		p.metrics.fallbacks.WithLabelValues(a.chain.Name, target).Inc()
+	}
+	p.memo.Forget(a.head.exchange.ID)
+	say := p.log.Info
+	if outcome == outcomeFailed || outcome == outcomeDegraded {
+		say = p.log.Warn
+	}
+	say("exchange",
+		slog.String("id", a.head.exchange.ID),
+		slog.String("request_id", a.head.requestID),
+		slog.String("chain", a.chain.Name),
+		slog.String("outcome", outcome),
+		slog.String("target", target),
+		slog.Int("rung", rung),
+		slog.Int("attempts", max(1, a.head.exchange.Attempt)),
+		slog.String("class", v.Class.String()),
+		slog.String("phase", string(v.Phase)),
+		slog.String("detail", v.Detail),
+		slog.String("reason", a.reason()),
+		slog.String("provider_request_id", v.RequestID),
+		slog.Duration("took", time.Since(a.head.exchange.Start)),
+	)
+}

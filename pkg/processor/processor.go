@@ -1,0 +1,150 @@
+// Package processor translates between Envoy's protocols (ext_proc, access log service) and attempts: one
+// gRPC stream is one attempt. A pump moves messages and time; a step decides, without I/O.
+package processor
+
+import (
+	"context"
+	"crypto/rand"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"understudy/pkg/chain"
+	"understudy/pkg/chain/breaker"
+	"understudy/pkg/config"
+)
+
+// Processor serves attempts.
+//
+// Ownership: cmd makes one, registers it at a gRPC server, and calls Drain before it stops that server.
+// Concurrency: one goroutine a stream owns its attempt; what attempts share is safe for all.
+type Processor struct {
+	extproc.UnimplementedExternalProcessorServer
+
+	book    atomic.Pointer[chain.Book]
+	memo    *chain.Memo
+	ends    *ends
+	metrics *Metrics
+	log     *slog.Logger
+	replica string // tells this process's attempts from another's in the access log
+
+	inflight atomic.Int64 // bytes of request bodies and held answers
+	held     atomic.Int64 // bytes of held answers alone
+
+	open     atomic.Int64 // running attempts, and ended ones that wait for the access log
+	drained  chan struct{}
+	drainNow sync.Once
+}
+
+// New makes a Processor for cfg that counts into m.
+func New(cfg *config.Config, m *Metrics, log *slog.Logger) *Processor {
+	p := &Processor{memo: chain.NewMemo(), ends: newEnds(), metrics: m, log: log, replica: rand.Text(), drained: make(chan struct{})}
+	m.live(p)
+	p.Use(cfg)
+	return p
+}
+
+// Use makes cfg the configuration of every attempt that begins from now on. Targets that stay keep their state.
+func (p *Processor) Use(cfg *config.Config) {
+	p.book.Store(chain.NewBook(cfg, p.book.Load(), p.transition))
+}
+
+// Book is the configuration and the live state in use now.
+func (p *Processor) Book() *chain.Book { return p.book.Load() }
+
+func (p *Processor) transition(t breaker.Transition) {
+	p.metrics.transitions.WithLabelValues(t.Target, t.From.String(), t.To.String()).Inc()
+	p.log.Warn("breaker "+t.To.String(), "target", t.Target, "from", t.From.String(), "to", t.To.String())
+}
+
+// Drain ends, in the honest way, every attempt that is still running. Its caller has waited as long as it would.
+func (p *Processor) Drain() { p.drainNow.Do(func() { close(p.drained) }) }
+
+// Wait waits until no attempt runs and every end is accounted for, or until ctx is done.
+func (p *Processor) Wait(ctx context.Context) error {
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	for p.open.Load() > 0 {
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// received is one message from Envoy, or how the stream ended.
+type received struct {
+	msg *extproc.ProcessingRequest
+	err error
+}
+
+// Process is one attempt: the pump. It returns when Envoy closes the stream; returning earlier would tell
+// Envoy to go on without us.
+func (p *Processor) Process(stream extproc.ExternalProcessor_ProcessServer) error {
+	p.open.Add(1)
+	defer p.open.Add(-1)
+	a := newAttempt(p)
+	defer a.close()
+
+	in := make(chan received)
+	ctx := stream.Context()
+	go receive(stream, in)
+
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	armed := time.Time{} // when timer fires, zero: not before an hour
+	drained := p.drained
+	for {
+		select {
+		case r := <-in:
+			if r.err != nil {
+				return nil
+			}
+			a.step(r.msg)
+		case <-timer.C:
+			armed = time.Time{}
+			// A message that waits behind a slow client came before the deadline did.
+			select {
+			case r := <-in:
+				if r.err != nil {
+					return nil
+				}
+				a.step(r.msg)
+			default:
+				a.tick(time.Now())
+			}
+		case <-drained:
+			drained = nil
+			a.drain()
+		case <-ctx.Done():
+			return nil
+		}
+		if err := a.flush(stream); err != nil {
+			return nil
+		}
+		// A deadline that moved back costs nothing: the timer fires early and is armed again.
+		if due := a.due(); !due.IsZero() && (armed.IsZero() || due.Before(armed)) {
+			timer.Reset(time.Until(due))
+			armed = due
+		}
+	}
+}
+
+func receive(stream extproc.ExternalProcessor_ProcessServer, in chan<- received) {
+	for {
+		msg, err := stream.Recv()
+		select {
+		case in <- received{msg, err}:
+		case <-stream.Context().Done():
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}

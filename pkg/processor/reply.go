@@ -1,0 +1,102 @@
+package processor
+
+import (
+	"strconv"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"understudy/pkg/degrade"
+)
+
+// maxChunk is the largest body chunk put into one message.
+const maxChunk = 64 << 10
+
+// mutation builds a header mutation.
+type mutation struct{ m extproc.HeaderMutation }
+
+func (b *mutation) set(name, value string) {
+	b.m.SetHeaders = append(b.m.SetHeaders, &corev3.HeaderValueOption{
+		Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(value)},
+		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
+	})
+}
+
+func (b *mutation) remove(names ...string) {
+	b.m.RemoveHeaders = append(b.m.RemoveHeaders, names...)
+}
+
+// goOn lets Envoy ask for what comes next.
+func goOn() *extproc.ProcessingResponse {
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_RequestHeaders{
+		RequestHeaders: &extproc.HeadersResponse{Response: &extproc.CommonResponse{}},
+	}}
+}
+
+func requestHeaders(c *extproc.CommonResponse) *extproc.ProcessingResponse {
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_RequestHeaders{
+		RequestHeaders: &extproc.HeadersResponse{Response: c},
+	}}
+}
+
+func requestBody(c *extproc.CommonResponse) *extproc.ProcessingResponse {
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_RequestBody{
+		RequestBody: &extproc.BodyResponse{Response: c},
+	}}
+}
+
+func responseHeaders(m *mutation) *extproc.ProcessingResponse {
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseHeaders{
+		ResponseHeaders: &extproc.HeadersResponse{Response: &extproc.CommonResponse{HeaderMutation: &m.m}},
+	}}
+}
+
+func responseBody(p []byte, end bool) *extproc.ProcessingResponse {
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseBody{
+		ResponseBody: &extproc.BodyResponse{Response: &extproc.CommonResponse{
+			BodyMutation: &extproc.BodyMutation{Mutation: &extproc.BodyMutation_StreamedResponse{
+				StreamedResponse: &extproc.StreamedBodyResponse{Body: p, EndOfStream: end},
+			}},
+		}},
+	}}
+}
+
+func responseTrailers() *extproc.ProcessingResponse {
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseTrailers{
+		ResponseTrailers: &extproc.TrailersResponse{},
+	}}
+}
+
+// immediate replaces whatever there is by an answer of ours. After commit it cuts the transfer.
+func immediate(a degrade.Answer, m *mutation, details string) *extproc.ProcessingResponse {
+	if a.Headers["content-type"] == "" {
+		m.set("content-type", "application/json")
+	}
+	for name, value := range a.Headers {
+		m.set(name, value)
+	}
+	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ImmediateResponse{
+		ImmediateResponse: &extproc.ImmediateResponse{
+			Status:  &typev3.HttpStatus{Code: typev3.StatusCode(a.Status)},
+			Headers: &m.m,
+			Body:    a.Body,
+			Details: details,
+		},
+	}}
+}
+
+// metadata names the attempt in Envoy's dynamic metadata, where the access log finds it: request headers of
+// ours are already removed when the log is written.
+func metadata(replica, exchange string, attempt int, target string) *structpb.Struct {
+	str := structpb.NewStringValue
+	return &structpb.Struct{Fields: map[string]*structpb.Value{
+		"understudy": structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
+			"exchange": str(exchange),
+			"attempt":  str(strconv.Itoa(attempt)),
+			"target":   str(target),
+			"replica":  str(replica),
+		}}),
+	}}
+}

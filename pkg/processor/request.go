@@ -1,0 +1,213 @@
+package processor
+
+import (
+	"errors"
+	"net/http"
+	"strconv"
+	"time"
+
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
+	"understudy/pkg/chain"
+	"understudy/pkg/classify"
+	"understudy/pkg/config"
+	"understudy/pkg/degrade"
+	"understudy/pkg/provider"
+)
+
+func (a *attempt) requestHeaders(h *extproc.HttpHeaders) {
+	a.head = readHead(h.Headers)
+	path := a.head.path()
+	cfg := a.book.Config
+	api, _ := provider.Endpoint(path)
+	a.api = api
+	if api == classify.APIUnknown {
+		a.api = provider.Guess(path)
+	}
+	switch {
+	case a.head.internal:
+		a.refuse(http.StatusForbidden, "forbidden", "x-llm-internal is not for clients")
+	case a.head.method == http.MethodPost && api != classify.APIUnknown && a.protected(path):
+		a.upload(h.EndOfStream)
+	default:
+		if p, ok := cfg.Passthru(path); ok {
+			a.passthrough(p)
+			return
+		}
+		a.refuse(http.StatusNotFound, "not_found", "no chain and no passthrough of this gateway serves "+a.head.method+" on this path")
+	}
+}
+
+func (a *attempt) protected(path string) bool {
+	_, ok := a.book.Config.Chain(path, "", a.head.chain)
+	return ok
+}
+
+// upload asks for the body, unless it is already known to be too much.
+func (a *attempt) upload(noBody bool) {
+	limit := a.book.Config.Server.MaxBody
+	switch {
+	case noBody:
+		a.state, a.noBody = uploading, true
+		a.requestBody(nil)
+	case a.head.length > limit:
+		a.tooLarge()
+	case a.head.length > 0 && !a.reserve(a.head.length):
+		a.overloaded()
+	default:
+		a.state = uploading
+		a.send(goOn())
+	}
+}
+
+func (a *attempt) tooLarge() {
+	a.refuse(http.StatusRequestEntityTooLarge, "request_too_large",
+		"the request body is larger than "+strconv.FormatInt(a.book.Config.Server.MaxBody, 10)+" bytes")
+}
+
+func (a *attempt) overloaded() {
+	m := &mutation{}
+	m.set("retry-after", "1")
+	a.refuseWith(m, http.StatusServiceUnavailable, "overloaded", "too many request bodies are in flight; retry later")
+}
+
+// refuse answers a request that goes to no target.
+func (a *attempt) refuse(status int, code, message string) {
+	a.refuseWith(&mutation{}, status, code, message)
+}
+
+func (a *attempt) refuseWith(m *mutation, status int, code, message string) {
+	a.reply(degrade.Error(a.api, status, code, message), m)
+}
+
+// reply is an answer of ours, final unless m says otherwise.
+func (a *attempt) reply(ans degrade.Answer, m *mutation) {
+	a.state = finished
+	a.send(immediate(ans, m, "understudy"))
+}
+
+func (a *attempt) passthrough(p *config.Provider) {
+	a.state = finished
+	rw, err := provider.ForPassthrough(p, a.head.target)
+	if err != nil {
+		a.refuse(http.StatusServiceUnavailable, "not_ready", "the gateway has no credential for this provider")
+		return
+	}
+	a.send(requestHeaders(a.common(p, rw)))
+}
+
+// common is the message that sends a request, rewritten, to provider p's cluster.
+func (a *attempt) common(p *config.Provider, rw provider.Rewrite) *extproc.CommonResponse {
+	m := &mutation{}
+	m.remove(rw.Remove...)
+	m.remove(a.head.ours...)
+	m.set("x-llm-cluster", p.Cluster)
+	m.set(":authority", rw.Authority)
+	m.set(":path", rw.Path)
+	for _, h := range rw.Set {
+		m.set(h.Name, h.Value)
+	}
+	c := &extproc.CommonResponse{HeaderMutation: &m.m, ClearRouteCache: true}
+	if rw.Body != nil {
+		// Envoy checks content-length against a replaced body.
+		m.set("content-length", strconv.Itoa(len(rw.Body)))
+		c.BodyMutation = &extproc.BodyMutation{Mutation: &extproc.BodyMutation_Body{Body: rw.Body}}
+	}
+	return c
+}
+
+func (a *attempt) requestBody(body []byte) {
+	if a.state != uploading {
+		return
+	}
+	cfg := a.book.Config
+	if int64(len(body)) > cfg.Server.MaxBody {
+		a.tooLarge()
+		return
+	}
+	if more := int64(len(body)) - a.reserved; more > 0 && !a.reserve(more) {
+		a.overloaded()
+		return
+	}
+	var err error
+	if a.body, err = provider.Read(body, a.head.encoding, cfg.Server.MaxBody); err != nil {
+		if errors.Is(err, provider.ErrTooLarge) {
+			a.tooLarge()
+		} else {
+			a.refuse(http.StatusBadRequest, "invalid_encoding", err.Error())
+		}
+		return
+	}
+	var ok bool
+	if a.chain, ok = cfg.Chain(a.head.path(), a.body.Model, a.head.chain); !ok {
+		a.refuse(http.StatusNotFound, "not_found", "no chain of this gateway serves this model on this path")
+		return
+	}
+	a.plan = a.book.Plan(a.chain)
+	a.begin()
+}
+
+// begin finds the attempt's slot and sends the request there, or says what happens instead.
+func (a *attempt) begin() {
+	x := a.head.exchange
+	if a.head.clientRetry && x.Attempt <= 1 && a.state == uploading {
+		a.p.metrics.clientRetries.WithLabelValues(a.chain.Name).Inc()
+	}
+	if x.Attempt > 1 {
+		// That Envoy is here again proves that the attempt before did not end by a hang-up.
+		a.p.ends.tell(endKey{x.ID, x.Attempt - 1}, endUpstream)
+		a.past = a.p.memo.Of(x.ID)
+	}
+	a.clock.start(x.Start.Add(a.chain.Deadlines.Total))
+	if !time.Now().Before(a.clock.total) {
+		a.spent()
+		return
+	}
+	try, err := a.plan.Begin(x, a.past)
+	switch {
+	case errors.Is(err, chain.ErrSkip):
+		a.skip(err)
+	case err != nil:
+		a.p.log.Debug("no target", "exchange", x.ID, "chain", a.chain.Name, "reason", err)
+		a.spent()
+	case try.Wait > 0:
+		a.state = waiting
+		a.clock.wait(time.Now().Add(try.Wait))
+	default:
+		a.try = try
+		a.upstream()
+	}
+}
+
+func (a *attempt) skip(why error) {
+	a.p.log.Debug("slot skipped", "exchange", a.head.exchange.ID, "chain", a.chain.Name, "reason", why)
+	m := &mutation{}
+	m.set("x-llm-failover", "next")
+	a.refuseWith(m, http.StatusServiceUnavailable, "unavailable", "this target is not available; the next one is tried")
+}
+
+// upstream sends the request to the target of a.try.
+func (a *attempt) upstream() {
+	rw, err := provider.ForTarget(a.try.Target, a.head.target, a.body)
+	if err != nil {
+		a.try.Release()
+		a.try = nil
+		a.skip(err)
+		return
+	}
+	c := a.common(a.try.Target.Provider, rw)
+	if a.head.idempotencyKey == "" && a.head.exchange.ID != "" {
+		m := mutation{}
+		m.set("idempotency-key", "understudy-"+a.head.exchange.ID)
+		c.HeaderMutation.SetHeaders = append(c.HeaderMutation.SetHeaders, m.m.SetHeaders...)
+	}
+	reply := requestBody(c)
+	if a.noBody {
+		reply = requestHeaders(c)
+	}
+	reply.DynamicMetadata = metadata(a.p.replica, a.head.exchange.ID, a.head.exchange.Attempt, a.try.Target.Name)
+	a.send(reply)
+	a.state = sent
+	a.body.Drop()
+	a.clock.sendOff(time.Now(), a.chain, a.body.Stream)
+}
