@@ -73,7 +73,11 @@ type liveCollector struct {
 	state, cooling, held, info *prometheus.Desc
 }
 
-func (c *liveCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+func (c *liveCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.state, c.cooling, c.held, c.info} {
+		ch <- d
+	}
+}
 
 func (c *liveCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
