@@ -23,7 +23,7 @@ func blips() []string {
 }
 
 func (c *compiler) chains() {
-	if len(c.keys["chains"]) == 0 && !c.wrong["chains"] {
+	if len(c.keys["chains"]) == 0 && !c.wrong["chains"] && !c.wrong[""] {
 		c.fault("chains", "no chain is configured: name at least one")
 	}
 	for _, name := range c.keys["chains"] {
@@ -65,10 +65,13 @@ func (c *compiler) rungs(p string, f []fileRung) []Rung {
 	rungs := make([]Rung, len(f))
 	for i, r := range f {
 		p := index(p, i)
-		if c.has(at(p, "target")) || c.has(at(p, "validated")) || c.has(at(p, "larger")) {
-			p = at(p, "target")
+		if c.wrong[p] {
+			continue
 		}
-		if c.wrong[p] || !c.required(p, r.Target) {
+		if long := at(p, "target"); r.Target == "" || c.has(long) {
+			p = long
+		}
+		if !c.required(p, r.Target) {
 			continue
 		}
 		rungs[i] = Rung{Target: c.out.Targets[r.Target], Larger: r.Larger}
@@ -153,7 +156,7 @@ func (c *compiler) matchPath(p, got string, api API) bool {
 	if api == "" || api.has(got) {
 		return true
 	}
-	c.fault(p, "not supported yet: the paths of %s end in %s", api, strings.Join(api.Paths(), " or "))
+	c.fault(p, "not supported yet: the paths of %s end in %s", api, either(api.Paths()))
 	return false
 }
 

@@ -25,6 +25,8 @@ type Config struct {
 	Chains        []*Chain // in the order of the file: the first match wins
 	Passthrough   []Passthrough
 	MaxRetryAfter time.Duration // longest Retry-After told to a client
+
+	refs []string // of every secret that the file names
 }
 
 // Server is where the service listens and how much it holds.

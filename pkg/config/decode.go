@@ -16,7 +16,7 @@ import (
 )
 
 // maxValues bounds what aliases can blow a small file up to.
-const maxValues = 100_000
+const maxValues = 50_000
 
 // reader turns YAML nodes into the structs of the file, strictly, and remembers where everything stood, so that
 // later checks can name the line of any path.
@@ -78,7 +78,7 @@ func at(path, key string) string {
 
 func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// read fills f and reports whether the file is YAML at all.
+// read fills f and reports whether it could read all of it, rightly or wrongly.
 func (r *reader) read(data []byte, f *fileRoot) bool {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
@@ -95,7 +95,7 @@ func (r *reader) read(data []byte, f *fileRoot) bool {
 	if len(doc.Content) == 1 {
 		r.value("", doc.Content[0], reflect.ValueOf(f).Elem())
 	}
-	return true
+	return r.values <= maxValues
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)

@@ -45,7 +45,5 @@ func (fs Faults) Unwrap() []error {
 }
 
 func (fs Faults) sort() {
-	slices.SortStableFunc(fs, func(a, b Fault) int {
-		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Path, b.Path))
-	})
+	slices.SortStableFunc(fs, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
 }

@@ -39,7 +39,7 @@ func (c *compiler) server() {
 
 func (c *compiler) serverTLS() *ServerTLS {
 	f := &c.f.Server.TLS
-	if !c.has("server.tls") {
+	if !c.has("server.tls") || c.wrong["server.tls"] {
 		return nil
 	}
 	c.required("server.tls.cert", f.Cert)
@@ -100,7 +100,7 @@ func (c *compiler) services() []Address {
 	for i, s := range f {
 		p := index("envoy.services", i)
 		out[i] = c.address(p, s)
-		if host, port, _ := net.SplitHostPort(out[i].Addr); out[i].Network == "tcp" && (host == "" || port == "0") {
+		if host, port, _ := net.SplitHostPort(out[i].Addr); !c.wrong[p] && out[i].Network == "tcp" && (host == "" || port == "0") {
 			c.fault(p, "is nothing to connect to: write HOST:PORT")
 		}
 	}
@@ -109,7 +109,7 @@ func (c *compiler) services() []Address {
 
 func (c *compiler) clientTLS() *ClientTLS {
 	f := &c.f.Envoy.TLS
-	if !c.has("envoy.tls") {
+	if !c.has("envoy.tls") || c.wrong["envoy.tls"] {
 		return nil
 	}
 	c.required("envoy.tls.ca", f.CA)
@@ -205,7 +205,7 @@ func (c *compiler) baseURL(p, s string) *url.URL {
 	switch {
 	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsFunc(u.Hostname(), notHost):
 		c.fault(p, "expected a URL such as https://api.example.com")
-	case port != "" && portErr != nil, port == "0":
+	case port != "" && portErr != nil, port == "0", strings.HasSuffix(u.Host, ":"):
 		c.fault(p, "has no port of 1 to 65535 after the colon")
 	case u.User != nil:
 		c.fault(p, "must not carry a user or password: use auth")

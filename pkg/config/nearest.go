@@ -4,7 +4,7 @@ import "fmt"
 
 // didYouMean is the end of a message about a word nobody knows: the nearest known one, or nothing.
 func didYouMean(word string, known []string) string {
-	best, least := "", max(2, len(word)/3)+1
+	best, least := "", min(max(2, len(word)/3)+1, len(word)) // all letters changed is another word
 	for _, k := range known {
 		if d := distance(word, k, least); d < least {
 			best, least = k, d

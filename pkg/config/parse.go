@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -31,6 +32,7 @@ func Parse(file string, data []byte) (*Config, error) {
 		return nil, c.faults
 	}
 	c.out.File, c.out.Hash = file, hash(data, c.secrets)
+	c.out.refs = slices.Sorted(maps.Keys(c.secrets))
 	return &c.out, nil
 }
 
@@ -61,15 +63,22 @@ func (c *compiler) mode(path, got string) {
 
 // oneOf checks a word of the file. The words of later are spoken for, but not built yet.
 func (c *compiler) oneOf(path, got string, now, later []string) {
-	switch want := strings.Join(now, ", "); {
+	switch want := either(now); {
 	case slices.Contains(now, got) || c.wrong[path]:
 	case slices.Contains(later, got):
 		c.fault(path, "%s is not supported yet: use %s", got, want)
-	case len(now) == 1:
-		c.fault(path, "expected %s, got %.40q", want, got)
 	default:
-		c.fault(path, "expected one of %s, got %.40q%s", want, got, didYouMean(got, now))
+		c.fault(path, "expected %s, got %.40q%s", want, got, didYouMean(got, now))
 	}
+}
+
+// either is a list as a sentence has it: a, b or c.
+func either(words []string) string {
+	last := len(words) - 1
+	if last == 0 {
+		return words[0]
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
 // required checks that a string is there.

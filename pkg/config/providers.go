@@ -8,13 +8,13 @@ import (
 
 func (c *compiler) providers() {
 	c.out.Providers = map[string]*Provider{}
-	users := map[string]string{"hop": "the hop", "understudy": "this service"} // of Envoy's clusters
+	users := map[string]string{"hop": "the hop itself", "understudy": "this service"} // of Envoy's clusters
 	for _, name := range c.keys["providers"] {
 		path := at("providers", name)
 		c.name(path, name)
 		p := c.provider(path, name)
 		if user, ok := users[p.Cluster]; ok {
-			c.fault(at(path, "cluster"), "%s is the cluster of %s: choose another", p.Cluster, user)
+			c.fault(at(path, "cluster"), "%s is taken by %s: choose another", p.Cluster, user)
 		}
 		users[p.Cluster] = path
 		c.out.Providers[name] = p
@@ -70,7 +70,9 @@ func (c *compiler) auth(path string, f *fileAuth) Auth {
 	case bearer && !header && !from:
 		return Auth{Header: "authorization", Prefix: "Bearer ", Secret: c.secret(key("bearer"), f.Bearer)}
 	case from && !header && !bearer:
-		c.oneOf(key("from"), f.From, []string{"client"}, nil)
+		if f.From != "client" && !c.wrong[key("from")] { // not repeated: it may be a credential in the wrong place
+			c.fault(key("from"), "expected client")
+		}
 		return Auth{FromClient: true}
 	}
 	c.fault(path, "needs exactly one of: header and secret; bearer; from: client")

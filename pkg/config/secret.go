@@ -17,14 +17,9 @@ const maxSecret = 16 << 10
 // It is read once, when it is made, and shows only its reference however it is printed. The zero Secret has no value.
 type Secret struct {
 	ref string
-	// read is behind a pointer because fmt calls no method on what it reaches through an unexported field,
-	// but prints an address for a pointer there.
-	read *reading
-}
-
-type reading struct {
-	value string
-	err   error
+	// value is a function because fmt calls no method on what it reaches through an unexported field of somebody
+	// else's struct, and prints what a pointer leads to there when the verb does not fit.
+	value func() (string, error)
 }
 
 var errForm = errors.New("expected env:NAME or file:PATH (a secret itself does not belong in this file)")
@@ -60,9 +55,9 @@ func newSecret(ref string, data []byte, err error) Secret {
 		err = errors.New("holds a line break or another control character")
 	}
 	if err != nil {
-		return Secret{ref, &reading{err: fmt.Errorf("secret %s: %w", ref, err)}}
+		value, err = "", fmt.Errorf("secret %s: %w", ref, err)
 	}
-	return Secret{ref, &reading{value: value}}
+	return Secret{ref, func() (string, error) { return value, err }}
 }
 
 // readSecretFile refuses what is not a regular file: a pipe could block the reload for ever.
@@ -88,10 +83,10 @@ func readSecretFile(path string) ([]byte, error) {
 
 // Value is the secret itself, without a trailing line break. The error says which secret is absent, empty or unreadable.
 func (s Secret) Value() (string, error) {
-	if s.read == nil {
+	if s.value == nil {
 		return "", errors.New("no secret is configured")
 	}
-	return s.read.value, s.read.err
+	return s.value()
 }
 
 // Ref is the reference as the file has it: env:NAME, file:PATH, or "".

@@ -47,10 +47,8 @@ func (w *Watcher) Changed() bool {
 // hashNow is the Hash that c would have with this file and the secrets of this moment.
 func (c *Config) hashNow(data []byte) string {
 	secrets := map[string]Secret{}
-	for _, p := range c.Providers {
-		if ref := p.Auth.Secret.Ref(); ref != "" {
-			secrets[ref], _ = ReadSecret(ref) // its form was checked when c was read
-		}
+	for _, ref := range c.refs {
+		secrets[ref], _ = ReadSecret(ref) // its form was checked when c was read
 	}
 	return hash(data, secrets)
 }

@@ -1,0 +1,76 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+)
+
+// FuzzParse: whatever the bytes, Parse does not panic; it gives either faults that stand in the file, or a Config that
+// the rest of the program can use without checks of its own.
+func FuzzParse(f *testing.F) {
+	files := []string{"testdata/planned.yaml"}
+	for _, dir := range []string{"testdata/good/", "testdata/bad/"} {
+		entries, err := os.ReadDir(dir)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, e := range entries {
+			files = append(files, dir+e.Name())
+		}
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse("f", data)
+		if err != nil {
+			checkFaults(t, err)
+			return
+		}
+		checkConfig(t, c)
+	})
+}
+
+func checkFaults(t *testing.T, err error) {
+	var faults Faults
+	if !errors.As(err, &faults) || len(faults) == 0 {
+		t.Fatalf("error %v holds no faults", err)
+	}
+	if !slices.IsSortedFunc(faults, func(a, b Fault) int { return a.Line - b.Line }) || faults[0].Line < 1 {
+		t.Errorf("faults are not sorted by line: %v", faults)
+	}
+}
+
+func checkConfig(t *testing.T, c *Config) {
+	for _, p := range c.Providers {
+		if p.API == "" || p.Endpoint == nil || p.Auth.FromClient == (p.Auth.Header != "") {
+			t.Errorf("provider %+v is incomplete", p)
+		}
+	}
+	for _, p := range c.Passthrough {
+		if got, ok := c.Passthru(p.Path); !ok || got != p.Provider {
+			t.Errorf("Passthru(%q) = %v, want %v", p.Path, got, p.Provider)
+		}
+	}
+	for _, ch := range c.Chains {
+		if len(ch.Rungs) == 0 || ch.API == "" {
+			t.Errorf("chain %+v is incomplete", ch)
+		}
+		for _, r := range ch.Rungs {
+			if r.Target == nil || r.Target.Provider == nil || r.Target.Provider.API != ch.API {
+				t.Errorf("rung %+v does not fit chain %s", r, ch.Name)
+			}
+		}
+		for _, m := range ch.Matches {
+			if _, ok := c.Chain(m.Path, "no such model", ""); !ok {
+				t.Errorf("Chain(%q) has no default", m.Path)
+			}
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package config
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// sources writes a config file with one secret file and returns both paths.
+func sources(t *testing.T) (file, key string) {
+	dir := t.TempDir()
+	key = write(t, filepath.Join(dir, "key"), "sk-1")
+	file = write(t, filepath.Join(dir, "u.yaml"), `
+providers: {a: {api: anthropic, endpoint: https://a.example, auth: {bearer: "file:`+key+`"}}}
+targets: {a/x: {provider: a, model: x}}
+chains: {chat: {match: [{path: /v1/messages}], targets: [a/x]}}
+`)
+	return file, key
+}
+
+func load(t *testing.T, file string) *Config {
+	t.Helper()
+	c, err := Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestChangedSeesTheFileAndItsSecrets(t *testing.T) {
+	file, key := sources(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := load(t, file)
+	for _, step := range []struct {
+		name, path, content string
+		want                bool
+	}{
+		{"the same file written again", file, string(text), false},
+		{"a comment", file, string(text) + "# x\n", true},
+		{"the first file again", file, string(text), false},
+		{"a fault", file, "nonsense: 1", true},
+		{"the first file once more", file, string(text), false},
+		{"another secret", key, "sk-2", true},
+		{"the first secret with a line break", key, "sk-1\n", false},
+		{"an empty secret", key, "", true},
+	} {
+		write(t, step.path, step.content)
+		if got, err := c.Changed(); got != step.want || err != nil {
+			t.Errorf("Changed() after %s = %t, %v, want %t", step.name, got, err, step.want)
+		}
+	}
+	if err := os.Remove(key); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Changed(); !got || err != nil {
+		t.Errorf("Changed() without the secret = %t, %v, want true", got, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := c.Changed(); got || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Changed() without the file = %t, %v, want ErrNotExist", got, err)
+	}
+}
+
+func TestWatcherTellsEachChangeOnce(t *testing.T) {
+	file, key := sources(t)
+	w := NewWatcher(load(t, file))
+	expect := func(after string, want bool) {
+		t.Helper()
+		if got := w.Changed(); got != want {
+			t.Errorf("Changed() after %s = %t, want %t", after, got, want)
+		}
+	}
+	expect("nothing", false)
+	write(t, file, "nonsense: 1")
+	expect("a fault", true)
+	expect("the same fault", false)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	expect("the file is gone", true)
+	expect("the file is still gone", false)
+	write(t, file, "nonsense: 2")
+	expect("another fault", true)
+	write(t, key, "sk-2")
+	expect("another secret", true)
+	expect("nothing", false)
+}
+
+func TestHashChangesWithTheSecret(t *testing.T) {
+	file, key := sources(t)
+	first := load(t, file)
+	write(t, key, "sk-2")
+	second := load(t, file)
+	if first.Hash == second.Hash || len(first.Hash) != 64 {
+		t.Errorf("Hash = %q then %q, want two hex SHA-256 that differ", first.Hash, second.Hash)
+	}
+	if same := load(t, file); same.Hash != second.Hash {
+		t.Errorf("Hash of the same sources = %q then %q", second.Hash, same.Hash)
+	}
+}
