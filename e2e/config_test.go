@@ -1,0 +1,242 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+	sigsyaml "sigs.k8s.io/yaml"
+)
+
+// file is the config file, written out here a second time on purpose: its keys are a promise to users.
+type file struct {
+	Server      fileServer              `yaml:"server"`
+	Envoy       fileEnvoy               `yaml:"envoy"`
+	Providers   map[string]fileProvider `yaml:"providers"`
+	Passthrough []filePassthrough       `yaml:"passthrough,omitempty"`
+	Targets     map[string]fileTarget   `yaml:"targets"`
+	Chains      yaml.Node               `yaml:"chains"` // in order: the first match wins
+}
+
+type fileServer struct {
+	GRPC    string        `yaml:"grpc"`
+	Admin   string        `yaml:"admin"`
+	MaxBody string        `yaml:"max_body,omitempty"`
+	Drain   time.Duration `yaml:"drain,omitempty"`
+}
+
+type fileEnvoy struct {
+	Listen          string   `yaml:"listen"`
+	Admin           string   `yaml:"admin"`
+	WhenServiceDown string   `yaml:"when_service_down,omitempty"`
+	Services        []string `yaml:"services,omitempty"`
+	CAFile          string   `yaml:"ca_file,omitempty"`
+}
+
+type fileProvider struct {
+	API      string            `yaml:"api"`
+	Endpoint string            `yaml:"endpoint"`
+	Insecure bool              `yaml:"insecure,omitempty"`
+	CA       string            `yaml:"ca,omitempty"`
+	Auth     map[string]string `yaml:"auth"`
+}
+
+type filePassthrough struct {
+	Path     string `yaml:"path"`
+	Provider string `yaml:"provider"`
+}
+
+type fileTarget struct {
+	Provider string      `yaml:"provider"`
+	Model    string      `yaml:"model"`
+	Family   string      `yaml:"model_family"`
+	Breaker  fileBreaker `yaml:"breaker,omitempty"`
+}
+
+type fileBreaker struct {
+	Failures int           `yaml:"failures,omitempty"`
+	OpenFor  time.Duration `yaml:"open_for,omitempty"`
+}
+
+type fileChain struct {
+	Select    string            `yaml:"select,omitempty"`
+	Match     []fileMatch       `yaml:"match,omitempty"`
+	Targets   []string          `yaml:"targets"`
+	Commit    string            `yaml:"commit,omitempty"`
+	Hold      map[string]string `yaml:"hold,omitempty"`
+	Deadlines fileDeadlines     `yaml:"deadlines,omitempty"`
+	Retry     fileRetry         `yaml:"retry,omitempty"`
+	On        map[string]string `yaml:"on,omitempty"`
+	Degrade   []string          `yaml:"degrade,omitempty"`
+	Off       *fileOff          `yaml:"off,omitempty"`
+}
+
+type fileMatch struct {
+	Path  string `yaml:"path"`
+	Model string `yaml:"model,omitempty"`
+}
+
+type fileDeadlines struct {
+	FirstContent time.Duration `yaml:"first_content,omitempty"`
+	Answer       time.Duration `yaml:"answer,omitempty"`
+	Idle         time.Duration `yaml:"idle,omitempty"`
+	Total        time.Duration `yaml:"total,omitempty"`
+}
+
+type fileRetry struct {
+	SameTarget int      `yaml:"same_target,omitempty"`
+	On         []string `yaml:"on,omitempty"`
+}
+
+type fileOff struct {
+	Status  int    `yaml:"status"`
+	Message string `yaml:"message"`
+}
+
+// chain is a chain of a test's own, picked by x-llm-chain, so that a breaker that one test opens is no other's.
+type chain struct {
+	name    string
+	api     string   // "anthropic" or "openai"
+	on      []string // the providers of its rungs: a, b, c, dead, nodns, empty, wrong
+	breaker fileBreaker
+	more    fileChain // policy; its targets and matches are made here
+}
+
+// target is the name of the chain's target on a provider.
+func (c chain) target(provider string) string { return c.name + "/" + provider }
+
+// model is what a provider's model is called, so that a rewritten model shows.
+func model(provider string) string { return "m-" + provider }
+
+// account is a provider's name in the config: one for each dialect, as each has its own credential header.
+func account(provider, api string) string { return provider + "-" + api }
+
+// key is the credential of an account.
+func key(account string) string { return "key-of-" + account }
+
+func auth(api, keyFile string) map[string]string {
+	if api == "anthropic" {
+		return map[string]string{"header": "x-api-key", "secret": "file:" + keyFile}
+	}
+	return map[string]string{"bearer": "file:" + keyFile}
+}
+
+// compose makes the config file's content for replica i of the stack.
+func (s *Stack) compose(t testing.TB, i int) file {
+	t.Helper()
+	f := file{
+		Server:    fileServer{GRPC: s.services[i].grpc, Admin: s.services[i].admin},
+		Envoy:     fileEnvoy{Listen: s.listen, Admin: s.envoyAdmin},
+		Providers: map[string]fileProvider{},
+		Targets:   map[string]fileTarget{},
+	}
+	for _, service := range s.services {
+		f.Envoy.Services = append(f.Envoy.Services, service.grpc)
+	}
+	for _, path := range []string{"/v1/models", "/v1/files", "/v1/realtime"} {
+		f.Passthrough = append(f.Passthrough, filePassthrough{path, account("a", "openai")})
+	}
+	for name, endpoint := range s.endpoints {
+		for _, api := range []string{"anthropic", "openai"} {
+			f.Providers[account(name, api)] = s.provider(t, endpoint, account(name, api), api)
+		}
+	}
+	f.addChains(t, s.plan.chains)
+	if s.plan.edit != nil {
+		s.plan.edit(&f)
+	}
+	return f
+}
+
+func (s *Stack) provider(t testing.TB, endpoint, account, api string) fileProvider {
+	keyFile := filepath.Join(s.dir, account+".key")
+	write(t, keyFile, []byte(key(account)))
+	p := fileProvider{API: api, Endpoint: endpoint, Insecure: true, Auth: auth(api, keyFile)}
+	if endpoint[:5] == "https" {
+		p.CA, p.Insecure = filepath.Join(s.dir, "ca.pem"), false
+	}
+	return p
+}
+
+// addChains adds the test's chains and, after them, a default one for each dialect.
+func (f *file) addChains(t testing.TB, chains []chain) {
+	f.Chains.Kind = yaml.MappingNode
+	for _, c := range chains {
+		c.more.Select = "header"
+		f.addChain(t, c)
+	}
+	f.addChain(t, chain{name: "default-anthropic", api: "anthropic", on: []string{"a", "b"},
+		more: fileChain{Match: []fileMatch{{Path: "/v1/messages"}}}})
+	f.addChain(t, chain{name: "default-openai", api: "openai", on: []string{"a", "b"},
+		more: fileChain{Match: []fileMatch{{Path: "/v1/chat/completions"}, {Path: "/v1/responses"}}}})
+}
+
+func (f *file) addChain(t testing.TB, c chain) {
+	t.Helper()
+	for _, provider := range c.on {
+		c.more.Targets = append(c.more.Targets, c.target(provider))
+		f.Targets[c.target(provider)] = fileTarget{account(provider, c.api), model(provider), "m", c.breaker}
+	}
+	var name, body yaml.Node
+	name.SetString(c.name)
+	if err := body.Encode(c.more); err != nil {
+		t.Fatal(err)
+	}
+	f.Chains.Content = append(f.Chains.Content, &name, &body)
+}
+
+// save writes a config file in one step, as a reload must not see half of it.
+func (f file) save(t testing.TB, path string) {
+	t.Helper()
+	out, err := yaml.Marshal(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path+".new", out)
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t testing.TB, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// withoutEndpoints empties the clusters of a bootstrap that belong to a provider which has no machine left.
+func withoutEndpoints(t testing.TB, bootstrap []byte, provider string) []byte {
+	t.Helper()
+	var boot map[string]any
+	if err := sigsyaml.Unmarshal(bootstrap, &boot); err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"llm-" + account(provider, "anthropic"), "llm-" + account(provider, "openai")}
+	emptied := 0
+	for _, c := range boot["static_resources"].(map[string]any)["clusters"].([]any) {
+		cluster := c.(map[string]any)
+		if slices.Contains(names, fmt.Sprint(cluster["name"])) {
+			delete(cluster["load_assignment"].(map[string]any), "endpoints")
+			emptied++
+		}
+	}
+	if emptied == 0 {
+		t.Fatalf("no cluster of %v in the bootstrap, want one to empty", names)
+	}
+	out, err := sigsyaml.Marshal(boot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// names of a map, sorted, for messages.
+func names[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,275 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"understudy/internal/scripted"
+)
+
+// plan is what a test wants of its stack.
+type plan struct {
+	envoy    string // version; "" is envoyMain
+	replicas int    // of the service; 0 is 1
+	tls      bool   // the providers speak HTTP/2 over TLS
+	chains   []chain
+	edit     func(*file) // the last word on the config
+}
+
+// Stack is providers, service and a real Envoy, running.
+//
+// Ownership: the test that started it; its clean-up ends everything.
+// Concurrency: requests from any goroutine; the processes belong to one.
+type Stack struct {
+	plan plan
+	dir  string
+
+	providers  map[string]*scripted.Provider // a, b, c, wrong
+	endpoints  map[string]string             // also dead, nodns, empty
+	services   []*service
+	envoy      *process
+	listen     string // of the front
+	envoyAdmin string
+	http       *http.Client
+}
+
+// service is one replica.
+type service struct {
+	*process
+	config, grpc, admin string
+}
+
+// front is where clients call.
+func (s *Stack) front() string { return "http://" + s.listen }
+
+// startStack starts everything and waits until it serves.
+func startStack(t *testing.T, p plan) *Stack {
+	t.Helper()
+	if p.envoy == "" {
+		p.envoy = envoyMain
+	}
+	p.replicas = max(p.replicas, 1)
+	s := &Stack{plan: p, dir: t.TempDir(), http: client(t)}
+	s.startProviders(t)
+	t.Cleanup(func() { s.stop(t) })
+	for try := 1; ; try++ { // a free port may be taken by another before it is used
+		err := s.startProcesses(t)
+		if err == nil {
+			return s
+		}
+		if try == 3 || !strings.Contains(err.Error(), "ddress already in use") {
+			t.Fatal(err)
+		}
+		s.stopProcesses()
+	}
+}
+
+func client(t testing.TB) *http.Client {
+	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1000, ExpectContinueTimeout: time.Second}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+func (s *Stack) startProviders(t *testing.T) {
+	t.Helper()
+	ca, err := scripted.NewCA()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(s.dir, "ca.pem"), ca.PEM())
+	s.providers = map[string]*scripted.Provider{}
+	s.endpoints = map[string]string{
+		"dead":  "http://" + refusing(t),
+		"nodns": "http://no-such-host.invalid:8080",
+		"empty": "http://127.0.0.1:9", // its endpoints are removed from the bootstrap
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if s.plan.tls {
+			s.serve(t, name, "localhost", leaf(t, ca, "localhost"))
+		} else {
+			s.serve(t, name, "127.0.0.1", nil)
+		}
+	}
+	s.serve(t, "wrong", "localhost", leaf(t, ca, "elsewhere.test"))
+}
+
+func leaf(t *testing.T, ca *scripted.CA, name string) *tls.Certificate {
+	t.Helper()
+	cert, err := ca.Leaf(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
+}
+
+func (s *Stack) serve(t *testing.T, name, host string, cert *tls.Certificate) {
+	t.Helper()
+	p := scripted.New(name, scripted.Options{Models: []string{model(name)}})
+	server, err := scripted.Serve(p, "127.0.0.1:0", cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	s.providers[name], s.endpoints[name] = p, server.URL(host)
+}
+
+// refusing is an address that refuses connections: bound, so that nobody takes it, and never listening.
+func refusing(t *testing.T) string {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Close(fd) })
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := syscall.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+}
+
+// free is a loopback address that was free a moment ago.
+func free(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+func (s *Stack) startProcesses(t *testing.T) error {
+	s.listen, s.envoyAdmin, s.services = free(t), free(t), nil
+	for i := range s.plan.replicas {
+		config := filepath.Join(s.dir, fmt.Sprintf("replica%d.yaml", i))
+		s.services = append(s.services, &service{config: config, grpc: free(t), admin: free(t)})
+	}
+	for i, service := range s.services {
+		s.compose(t, i).save(t, service.config)
+		if err := s.startService(t, i); err != nil {
+			return err
+		}
+	}
+	return s.startEnvoy(t)
+}
+
+// startService starts, or starts again, replica i.
+func (s *Stack) startService(t testing.TB, i int) (err error) {
+	service := s.services[i]
+	name := fmt.Sprintf("service%d", i)
+	if service.process, err = start(name, filepath.Join(s.dir, name+".log"), binary, "serve", "-c", service.config); err != nil {
+		return err
+	}
+	return service.ready(within(t, patience), func(ctx context.Context) error {
+		return s.is(ctx, "http://"+service.admin+"/readyz", http.StatusOK)
+	})
+}
+
+func (s *Stack) startEnvoy(t testing.TB) error {
+	bootstrap := filepath.Join(s.dir, "envoy.yaml")
+	config := s.services[0].config
+	if out, err := exec.Command(binary, "check", "-c", config).CombinedOutput(); err != nil {
+		return fmt.Errorf("extproc check: %w\n%s", err, out)
+	}
+	out, err := output(exec.Command(binary, "envoy", "-c", config))
+	if err != nil {
+		return fmt.Errorf("extproc envoy: %w", err)
+	}
+	write(t, bootstrap, withoutEndpoints(t, out, "empty"))
+	program, err := envoys[s.plan.envoy]()
+	if err != nil {
+		return err
+	}
+	if out, err := exec.Command(program, "--mode", "validate", "-c", bootstrap).CombinedOutput(); err != nil {
+		return fmt.Errorf("envoy --mode validate: %w\n%s", err, out)
+	}
+	s.envoy, err = start("envoy", filepath.Join(s.dir, "envoy.log"), program, "-c", bootstrap,
+		"--use-dynamic-base-id", "--concurrency", "2", "--log-level", "info")
+	if err != nil {
+		return err
+	}
+	return s.envoy.ready(within(t, patience), func(ctx context.Context) error {
+		return s.is(ctx, "http://"+s.envoyAdmin+"/ready", http.StatusOK)
+	})
+}
+
+// output is what a command prints; its error tells what it complained of.
+func output(cmd *exec.Cmd) ([]byte, error) {
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		err = fmt.Errorf("%w\n%s", err, exit.Stderr)
+	}
+	return out, err
+}
+
+// is asks for a status.
+func (s *Stack) is(ctx context.Context, url string, status int) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := s.http.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if body, _ := io.ReadAll(resp.Body); resp.StatusCode != status {
+		return fmt.Errorf("GET %s = %d %.200s, want %d", url, resp.StatusCode, body, status)
+	}
+	return nil
+}
+
+func (s *Stack) stopProcesses() {
+	if s.envoy != nil {
+		s.envoy.stop(5 * time.Second)
+	}
+	for _, service := range s.services {
+		if service.process != nil {
+			service.stop(5 * time.Second)
+		}
+	}
+}
+
+// stop ends the processes and, where the test has failed, prints what they said.
+func (s *Stack) stop(t *testing.T) {
+	s.stopProcesses()
+	if !t.Failed() {
+		return
+	}
+	for _, service := range s.services {
+		if service.process != nil {
+			t.Logf("--- %s\n%s", service.name, service.tail(16<<10))
+		}
+	}
+	if s.envoy != nil {
+		t.Logf("--- envoy\n%s", s.envoy.tail(16<<10))
+	}
+	for name, p := range s.providers {
+		t.Logf("--- provider %s: %d requests", name, p.Count(""))
+	}
+}
+
+// survives checks at the end of a test that Envoy is still the process it was.
+func (s *Stack) survives(t *testing.T) {
+	t.Helper()
+	if !s.envoy.alive() {
+		t.Fatalf("envoy has ended: %v\n%s", s.envoy.exitErr, s.envoy.tail(8<<10))
+	}
+}
