@@ -20,6 +20,8 @@ func (b *builder) frontListener() *listenerv3.Listener {
 		Name:         "front",
 		Address:      b.listenAddress("envoy.listen", b.c.Envoy.Listen),
 		FilterChains: b.filterChains(b.frontManager()),
+
+		PerConnectionBufferLimitBytes: wrapperspb.UInt32(flowBuffer),
 	}
 }
 
@@ -74,7 +76,7 @@ func (b *builder) frontRoutes() *routev3.RouteConfiguration {
 func (b *builder) frontProtected(path string) *routev3.Route {
 	return &routev3.Route{
 		Match:                  exactly(path),
-		RequestBodyBufferLimit: b.bodyBuffer(),
+		RequestBodyBufferLimit: wrapperspb.UInt64(b.bodyBuffer()),
 		RequestHeadersToAdd:    oncePerExchange(),
 		Action: forward(&routev3.RouteAction{
 			ClusterSpecifier: toCluster(hopName),

@@ -77,12 +77,11 @@ func (b *builder) checkHopPort(port uint32) {
 	}
 }
 
-// hopListener carries one attempt. Its buffer limit also bounds the response buffer of every exchange: at the
-// request's 36 MiB, forty slow readers grew Envoy to 2 GB. The requests' own limit is on the routes.
+// hopListener carries one attempt.
 func (b *builder) hopListener() *listenerv3.Listener {
 	l := &listenerv3.Listener{
 		Name:                          hopName,
-		PerConnectionBufferLimitBytes: wrapperspb.UInt32(256 << 10),
+		PerConnectionBufferLimitBytes: wrapperspb.UInt32(flowBuffer),
 		FilterChains:                  b.filterChains(b.hopManager()),
 	}
 	if b.hop == Internal {
@@ -101,6 +100,7 @@ func (b *builder) hopCluster() *clusterv3.Cluster {
 		Name:                          hopName,
 		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC},
 		ConnectTimeout:                durationpb.New(connectTimeout),
+		PerConnectionBufferLimitBytes: wrapperspb.UInt32(flowBuffer),
 		CircuitBreakers:               unlimited(),
 		LoadAssignment:                b.hopEndpoint(),
 		TypedExtensionProtocolOptions: b.protocol(http1()),

@@ -28,7 +28,7 @@ func (b *builder) stripClient() *corev3.TypedExtensionConfig {
 		removePrefix("x-llm-"),
 		set("x-llm-chain", "%REQ("+chain+")%"), set("x-llm-degrade", "%REQ("+degrade+")%"),
 		remove(chain), remove(degrade),
-		removePrefix("x-envoy-peer-metadata"),
+		removePrefix("x-envoy-"),
 	}})
 }
 

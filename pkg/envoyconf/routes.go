@@ -3,12 +3,15 @@ package envoyconf
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
+	bufferv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/buffer/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
@@ -22,7 +25,7 @@ import (
 func (b *builder) hopRoutes() *routev3.RouteConfiguration {
 	routes := []*routev3.Route{b.chosen()}
 	for _, path := range b.c.Protected() {
-		routes = append(routes, b.unchosen(path))
+		routes = append(routes, b.tooLarge(path), b.unchosen(path))
 	}
 	for _, p := range b.passthrough() {
 		routes = append(routes, b.passed(p))
@@ -47,7 +50,7 @@ func (b *builder) chosen() *routev3.Route {
 				HeaderMatchSpecifier: &routev3.HeaderMatcher_PresentMatch{PresentMatch: true},
 			}},
 		},
-		RequestBodyBufferLimit: b.bodyBuffer(),
+		RequestBodyBufferLimit: wrapperspb.UInt64(b.bodyBuffer()),
 		Action: forward(&routev3.RouteAction{
 			ClusterSpecifier: &routev3.RouteAction_ClusterHeader{ClusterHeader: "x-llm-cluster"},
 		}),
@@ -59,12 +62,27 @@ func (b *builder) unchosen(path string) *routev3.Route {
 	p := b.primary(path)
 	if p == nil {
 		b.fault("no chain has the path %s", path)
-		return nil
+		return &routev3.Route{Match: exactly(path)}
 	}
 	_, standard := provider.Endpoint(path)
 	r := straightTo(p, path, standard)
 	r.Match = exactly(path)
-	r.RequestBodyBufferLimit = b.bodyBuffer()
+	r.RequestBodyBufferLimit = wrapperspb.UInt64(b.bodyBuffer())
+	r.TypedPerFilterConfig = map[string]*anypb.Any{wholeBodyName: b.pack(b.whole())}
+	return r
+}
+
+// tooLarge is a protected path with a body that says to be larger than the service takes: nothing waits for it, so
+// that the service's 413 comes at once.
+func (b *builder) tooLarge(path string) *routev3.Route {
+	r := b.unchosen(path)
+	r.Match.Headers = []*routev3.HeaderMatcher{{
+		Name: "content-length",
+		HeaderMatchSpecifier: &routev3.HeaderMatcher_RangeMatch{
+			RangeMatch: &typev3.Int64Range{Start: b.c.Server.MaxBody + 1, End: math.MaxInt64},
+		},
+	}}
+	r.TypedPerFilterConfig = nil
 	return r
 }
 
@@ -130,8 +148,14 @@ func (b *builder) providers() []*config.Provider {
 }
 
 // bodyBuffer is the room for a request body: what the service accepts, and some for its complaint about more.
-func (b *builder) bodyBuffer() *wrapperspb.UInt64Value {
-	return wrapperspb.UInt64(uint64(b.c.Server.MaxBody) + 4<<20)
+func (b *builder) bodyBuffer() uint64 { return uint64(b.c.Server.MaxBody) + 4<<20 }
+
+func (b *builder) whole() *bufferv3.BufferPerRoute {
+	return &bufferv3.BufferPerRoute{Override: &bufferv3.BufferPerRoute_Buffer{Buffer: b.buffer()}}
+}
+
+func (b *builder) buffer() *bufferv3.Buffer {
+	return &bufferv3.Buffer{MaxRequestBytes: wrapperspb.UInt32(uint32(b.bodyBuffer()))}
 }
 
 // headersOnly is for paths that the service must not slow down or buffer.

@@ -23,6 +23,8 @@ import (
 // serviceName is ours: of the ext_proc filter, the cluster, the access log and the dynamic metadata's namespace.
 const serviceName = "understudy"
 
+const wholeBodyName = "whole-body"
+
 // hopManager trusts the front: request ids and addresses stay as they come. Its scheme follows the provider's
 // connection, or a provider with TLS would be told ":scheme: http".
 func (b *builder) hopManager() *hcmv3.HttpConnectionManager {
@@ -37,8 +39,16 @@ func (b *builder) hopManager() *hcmv3.HttpConnectionManager {
 		LocalReplyConfig:              b.hopReplies(),
 		AccessLog:                     b.accessLogs(),
 		RouteSpecifier:                &hcmv3.HttpConnectionManager_RouteConfig{RouteConfig: b.hopRoutes()},
-		HttpFilters:                   []*hcmv3.HttpFilter{b.serviceFilter(), b.router(true)},
+		HttpFilters:                   []*hcmv3.HttpFilter{b.wholeBody(), b.serviceFilter(), b.router(true)},
 	}
+}
+
+// wholeBody makes room for a large request body where a route asks for it. From 1.37 on, request_body_buffer_limit
+// of the route alone would do; 1.36 answers 413 to what exceeds the listener's buffer unless this filter comes first.
+func (b *builder) wholeBody() *hcmv3.HttpFilter {
+	f := b.filter(wholeBodyName, b.buffer())
+	f.Disabled = true
+	return f
 }
 
 // serviceFilter shows each attempt to the service: the request's body whole (a full-duplex request body could not
@@ -160,8 +170,11 @@ func (b *builder) serviceCluster(name string, replicas []config.Address) *cluste
 		ClusterDiscoveryType: b.discovery(replicas),
 		ConnectTimeout:       durationpb.New(time.Second),
 		CircuitBreakers:      unlimited(),
-		LoadAssignment:       endpoints(name, as...),
-		TransportSocket:      b.serviceTLS(),
+
+		PerConnectionBufferLimitBytes: wrapperspb.UInt32(flowBuffer),
+
+		LoadAssignment:  endpoints(name, as...),
+		TransportSocket: b.serviceTLS(),
 		HealthChecks: []*corev3.HealthCheck{{
 			Timeout:            durationpb.New(time.Second),
 			Interval:           durationpb.New(time.Second),
