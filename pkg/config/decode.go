@@ -310,7 +310,7 @@ func parseSize(s string) (size, bool) {
 
 func (r *reader) mismatch(path string, n *yaml.Node, want string) {
 	hint := ""
-	if want == "a string" && n.Kind == yaml.ScalarNode && !isNull(n) {
+	if want == "a string" && n.Kind == yaml.ScalarNode && !isNull(n) && strings.HasPrefix(n.ShortTag(), "!!") {
 		hint = ": put it in quotes"
 	}
 	r.fault(path, "expected %s, got %s%s", want, kindOf(n), hint)
@@ -337,7 +337,7 @@ func kindOf(n *yaml.Node) string {
 	case "!!timestamp":
 		return "a date"
 	}
-	return "something else"
+	return "a value with a tag of its own"
 }
 
 // fieldsOf is the key of each field of a struct of the file.
