@@ -22,7 +22,7 @@ type Config struct {
 	Envoy         Envoy
 	Providers     map[string]*Provider
 	Targets       map[string]*Target
-	Chains        []*Chain // in the order of the file: the first match wins
+	Chains        []*Chain // in the order of the file; see Chain
 	Passthrough   []Passthrough
 	MaxRetryAfter time.Duration // longest Retry-After told to a client
 
@@ -152,7 +152,7 @@ type Chain struct {
 	Off          Off
 }
 
-// Match is one rule: an exact path and a model glob ("*" stands for any run of characters; "" is any model).
+// Match is one rule: an exact path and a model glob ("*" stands for any run of characters; "" is any model, after all rules that name one).
 type Match struct{ Path, Model string }
 
 // Rung is a target at its position in a chain.
