@@ -31,9 +31,11 @@ type answer struct {
 // reader is the response's classifier, also where no response came.
 func (w *answer) reader(a *attempt) *classify.Response {
 	if w.resp == nil {
-		w.resp = classify.New(classify.Options{
-			API: a.api, Stream: a.body.Stream, AskedTier: a.body.Tier, Now: time.Now(),
-		})
+		o := classify.Options{API: a.api, Stream: a.body.Stream, Now: time.Now()}
+		if a.try.Target.Provider.TierCheck {
+			o.AskedTier = a.body.Tier
+		}
+		w.resp = classify.New(o)
 	}
 	return w.resp
 }
@@ -106,8 +108,18 @@ func (a *attempt) maybeCommit(progress classify.Progress) {
 	case a.chain.Commit == config.CommitComplete && full:
 		a.failed(a.abort(classify.Truncated, "hold.bytes"))
 	case a.chain.Commit == config.CommitFirstContent && (full || progress == classify.Started):
+		if v := a.answer.resp.Verdict(); v.Downgraded && a.advances(v) {
+			a.failOver(v)
+			return
+		}
 		a.commit(nil)
 	}
+}
+
+// advances says whether an answer that is fine but for its tier gives way to the next target.
+func (a *attempt) advances(v classify.Verdict) bool {
+	v.Class = classify.OK
+	return a.try.More(v)
 }
 
 // decided acts on a class that is known before the answer's end.

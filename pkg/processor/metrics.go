@@ -100,7 +100,7 @@ func (m *Metrics) firstContent(a *attempt, now time.Time) {
 // attempt counts an attempt's verdict.
 func (m *Metrics) attempt(a *attempt, v classify.Verdict) {
 	m.attempts.WithLabelValues(a.chain.Name, a.try.Target.Name, v.Class.String()).Inc()
-	if v.Downgraded && a.try.Target.Provider.TierCheck {
+	if v.Downgraded {
 		m.tiers.WithLabelValues(a.try.Target.Name, tierLabel(v.AskedTier), tierLabel(v.ServedTier)).Inc()
 	}
 }
@@ -142,6 +142,6 @@ func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
 		slog.String("detail", v.Detail),
 		slog.String("reason", a.reason()),
 		slog.String("provider_request_id", v.RequestID),
-		slog.Duration("took", time.Since(a.head.exchange.Start)),
+		slog.Int64("took_ms", time.Since(a.head.exchange.Start).Milliseconds()),
 	)
 }

@@ -154,9 +154,7 @@ func (a *attempt) begin() {
 		a.p.metrics.clientRetries.WithLabelValues(a.chain.Name).Inc()
 	}
 	if x.Attempt > 1 {
-		// That Envoy is here again proves that the attempt before did not end by a hang-up.
-		a.p.ends.tell(endKey{x.ID, x.Attempt - 1}, endUpstream)
-		a.past = a.p.memo.Of(x.ID)
+		a.past = a.p.remember(x)
 	}
 	a.clock.start(x.Start.Add(a.chain.Deadlines.Total))
 	if !time.Now().Before(a.clock.total) {
@@ -177,6 +175,17 @@ func (a *attempt) begin() {
 		a.try = try
 		a.upstream()
 	}
+}
+
+// remember is what this replica knows of the attempts before x.
+func (p *Processor) remember(x chain.Exchange) []chain.Past {
+	past := p.memo.Of(x.ID)
+	if n := len(past); n > 0 && past[n-1].Slot == x.Attempt-2 {
+		return past
+	}
+	// That Envoy is here again proves that the attempt before, if it has no verdict yet, did not end by a hang-up.
+	p.ends.tell(endKey{x.ID, x.Attempt - 1}, endUpstream)
+	return p.memo.Of(x.ID)
 }
 
 func (a *attempt) skip(why error) {
