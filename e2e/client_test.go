@@ -231,3 +231,11 @@ func (s *Stack) do(req *http.Request) answer {
 	body, err := io.ReadAll(resp.Body)
 	return answer{status: resp.StatusCode, header: resp.Header, body: string(body), err: err}
 }
+
+// ended is nil for a clean end.
+func ended(err error) error {
+	if err == io.EOF {
+		return nil
+	}
+	return err
+}

@@ -78,7 +78,7 @@ func startStack(t *testing.T, p plan) *Stack {
 }
 
 func client(t testing.TB) *http.Client {
-	transport := &http.Transport{DisableCompression: true, MaxIdleConnsPerHost: 1000, ExpectContinueTimeout: time.Second}
+	transport := &http.Transport{MaxIdleConnsPerHost: 1000, ExpectContinueTimeout: time.Second}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
 }
