@@ -1,0 +1,32 @@
+# Two commands do everything on a machine with Go and Python 3 (pip): make demo, make test.
+
+ENVOY_VERSION ?= 1.40.0
+FUZZTIME ?= 10s
+# The race detector needs a C compiler.
+RACE := $(if $(shell command -v cc),-race)
+
+.PHONY: build demo test unit lint fuzz e2e bench-compile
+
+build: ## the binary, in bin/
+	go build -o bin/extproc ./cmd/extproc
+
+demo: build ## the whole story on this machine, without accounts
+	bin/extproc demo --envoy "$$(scripts/envoy.sh $(ENVOY_VERSION))"
+
+test: lint unit fuzz e2e ## everything that CI runs
+
+lint:
+	@test -z "$$(gofmt -l cmd internal pkg e2e)" || { gofmt -l cmd internal pkg e2e; echo "these files want gofmt"; exit 1; }
+	go vet ./...
+	go vet -tags e2e ./...
+	go tool staticcheck ./...
+
+unit: ## all packages, under the race detector; benchmarks run once so that they keep compiling
+	go test $(RACE) -shuffle=on ./...
+	go test -run '^$$' -bench . -benchtime 1x ./...
+
+fuzz: ## every fuzz target for FUZZTIME
+	scripts/fuzz.sh $(FUZZTIME)
+
+e2e: ## the real Envoys, the built binary, the official SDKs
+	scripts/e2e.sh

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// imports says which packages of ours each package may import: arrows go one way. A package that is missing here is
+// a fault.
+var imports = map[string][]string{
+	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/envoyconf", "pkg/processor"},
+	"pkg/processor": {"pkg/chain", "pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/degrade",
+		"pkg/provider"},
+	"pkg/chain":             {"pkg/chain/breaker", "pkg/classify", "pkg/config"},
+	"pkg/chain/breaker":     {},
+	"pkg/degrade":           {"pkg/classify", "pkg/config"},
+	"pkg/provider":          {"pkg/classify", "pkg/config"},
+	"pkg/classify":          {"pkg/classify/decode", "pkg/classify/jsonscan", "pkg/classify/sse"},
+	"pkg/classify/decode":   {},
+	"pkg/classify/jsonscan": {},
+	"pkg/classify/sse":      {},
+	"pkg/envoyconf":         {"pkg/config", "pkg/provider"},
+	"pkg/config":            {},
+	"pkg/admin":             {},
+	"internal/scripted":     {},
+}
+
+// owners says which packages alone may import an outside module.
+var owners = map[string][]string{
+	"github.com/sony/gobreaker/v2":           {"pkg/chain/breaker"},
+	"github.com/envoyproxy/go-control-plane": {"cmd/extproc", "pkg/processor", "pkg/envoyconf"},
+	"google.golang.org/grpc":                 {"cmd/extproc", "pkg/processor"},
+	"go.yaml.in/yaml/v3":                     {"pkg/config"},
+}
+
+func TestImportsGoOneWay(t *testing.T) {
+	for _, p := range packages(t) {
+		name, ours := strings.CutPrefix(p.ImportPath, "understudy/")
+		allowed, known := imports[name]
+		if !ours || !known {
+			t.Errorf("package %s is not in the table of this test", p.ImportPath)
+			continue
+		}
+		for _, path := range p.Imports {
+			if dep, ours := strings.CutPrefix(path, "understudy/"); ours && !slices.Contains(allowed, dep) {
+				t.Errorf("%s imports %s, want only %v", name, dep, allowed)
+			}
+			for module, only := range owners {
+				if strings.HasPrefix(path, module) && !slices.Contains(only, name) {
+					t.Errorf("%s imports %s, which only %v may", name, path, only)
+				}
+			}
+		}
+	}
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func packages(t *testing.T) []listed {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "understudy/cmd/...", "understudy/pkg/...", "understudy/internal/...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []listed
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p listed
+		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}
