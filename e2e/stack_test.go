@@ -201,7 +201,7 @@ func (s *Stack) startEnvoy(t testing.TB) error {
 		return fmt.Errorf("envoy --mode validate: %w\n%s", err, out)
 	}
 	s.envoy, err = start("envoy", filepath.Join(s.dir, "envoy.log"), program, "-c", bootstrap,
-		"--use-dynamic-base-id", "--concurrency", "2", "--log-level", "info")
+		"--use-dynamic-base-id", "--concurrency", "2", "--log-level", "warning")
 	if err != nil {
 		return err
 	}
