@@ -77,11 +77,11 @@ func (b *builder) port(p *config.Provider) uint32 {
 
 // providerFilters run inside the provider's cluster, the codec last as Envoy wants it.
 func (b *builder) providerFilters(p *config.Provider) []*hcmv3.HttpFilter {
-	fs := []*hcmv3.HttpFilter{b.border()}
-	if b.injects(p) {
+	var fs []*hcmv3.HttpFilter
+	if _, ok := inFile(p); ok && b.injects(p) {
 		fs = append(fs, b.injector(p))
 	}
-	return append(fs, b.filter("envoy.filters.http.upstream_codec", &codecv3.UpstreamCodec{}))
+	return append(fs, b.border(p), b.filter("envoy.filters.http.upstream_codec", &codecv3.UpstreamCodec{}))
 }
 
 // unlimited lifts Envoy's own ceilings. The default of 3 concurrent retries switches failover off in exactly the

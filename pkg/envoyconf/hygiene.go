@@ -7,7 +7,12 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"understudy/pkg/config"
 )
+
+// aside is the prefix of headers that hold a value between two changes in Envoy.
+const aside = "x-understudy-"
 
 // credentials are the headers in which clients authenticate to one of the dialects, or name their own account
 // there; pkg/provider removes the same.
@@ -21,13 +26,13 @@ func credentials() []string {
 // stripClient removes what only we may say: every x-llm-* but the two that are a client's to set, which stand
 // aside meanwhile. Of a header on several lines the first counts.
 func (b *builder) stripClient() *corev3.TypedExtensionConfig {
-	const chain, degrade = "x-understudy-chain", "x-understudy-degrade"
+	const chain, degrade = aside + "chain", aside + "degrade"
 	return b.extension("strip", &earlyv3.HeaderMutation{Mutations: []*mutationv3.HeaderMutation{
-		remove(chain), remove(degrade),
+		removePrefix(aside),
 		set(chain, "%REQ(X-LLM-CHAIN)%"), set(degrade, "%REQ(X-LLM-DEGRADE)%"),
 		removePrefix("x-llm-"),
 		set("x-llm-chain", "%REQ("+chain+")%"), set("x-llm-degrade", "%REQ("+degrade+")%"),
-		remove(chain), remove(degrade),
+		removePrefix(aside),
 		removePrefix("x-envoy-"),
 	}})
 }
@@ -41,11 +46,19 @@ func (b *builder) stripHop() *corev3.TypedExtensionConfig {
 
 // border stands between a provider and everything of ours. It runs in the cluster, after routing and after every
 // other header change, so it sees what really leaves and what really came.
-func (b *builder) border() *hcmv3.HttpFilter {
-	ours := []*mutationv3.HeaderMutation{removePrefix("x-llm-"), removePrefix("x-envoy-")}
+func (b *builder) border(p *config.Provider) *hcmv3.HttpFilter {
+	out := []*mutationv3.HeaderMutation{
+		removePrefix("x-llm-"), removePrefix("x-envoy-"), removePrefix("x-forwarded-"), remove("x-request-id"),
+		removePrefix(aside),
+	}
+	if b.injects(p) {
+		out = append([]*mutationv3.HeaderMutation{credential(p)}, out...)
+	}
 	return b.filter("border", &headermutationv3.HeaderMutation{Mutations: &headermutationv3.Mutations{
-		RequestMutations:  append(ours, removePrefix("x-forwarded-"), remove("x-request-id")),
-		ResponseMutations: append(ours, remove("x-should-retry")),
+		RequestMutations: out,
+		ResponseMutations: []*mutationv3.HeaderMutation{
+			removePrefix("x-llm-"), removePrefix("x-envoy-"), remove("x-should-retry"),
+		},
 	}})
 }
 

@@ -21,31 +21,35 @@ const serviceFailed = 507
 const lastTry = 5
 
 // hopReplies makes Envoy's own replies part of failover, and readable. The first mapper that matches counts.
+//
+// An ImmediateResponse of the service is such a reply too, with its own body, and may answer one that Envoy was about
+// to give, whose response flags it then carries: so what is meant are Envoy's reasons, not flags or statuses alone.
+// Flags alone turned the service's final answers into one more attempt on 1.40.
 func (b *builder) hopReplies() *hcmv3.LocalReplyConfig {
-	service := unavailable("the failover service is unavailable")
-	return &hcmv3.LocalReplyConfig{Mappers: []*hcmv3.ResponseMapper{
-		{
-			Filter:             all(status(accesslogv3.ComparisonFilter_EQ, serviceFailed), fromAttempt(lastTry)),
-			StatusCode:         wrapperspb.UInt32(503),
-			BodyFormatOverride: service.format(),
-		},
-		{
-			Filter:             status(accesslogv3.ComparisonFilter_EQ, serviceFailed),
-			StatusCode:         wrapperspb.UInt32(503),
-			BodyFormatOverride: service.format(),
-			HeadersToAdd:       tryNext(),
-		},
-		{
-			Filter:             b.detailed("request_payload_too_large"),
-			BodyFormatOverride: problem("request_too_large", "request_too_large", "the request body is too large").format(),
-		},
-		{
-			// The provider could not be reached, or died before commit.
-			Filter:             flags("UF", "UC", "UR", "UPE", "UH", "NC", "UT", "SI"),
-			BodyFormatOverride: unavailable("the provider could not be reached").format(),
-			HeadersToAdd:       tryNext(),
-		},
-	}}
+	service := unavailable("the failover service is unavailable").format()
+	provider := unavailable("the provider could not be reached").format()
+	tooLarge := problem("request_too_large", "request_too_large", "the request body is too large").format()
+	failed := status(accesslogv3.ComparisonFilter_EQ, serviceFailed)
+	lost := all(
+		flags("UF", "UC", "UR", "UPE", "UH", "NC", "UT", "SI"),
+		b.reason("response.code_details.startsWith('upstream_') || response.code_details in "+
+			"['no_healthy_upstream', 'cluster_not_found', 'stream_idle_timeout']"),
+	)
+	ms := []*hcmv3.ResponseMapper{
+		{Filter: all(failed, fromAttempt(lastTry)), StatusCode: wrapperspb.UInt32(503), BodyFormatOverride: service},
+		{Filter: failed, StatusCode: wrapperspb.UInt32(503), BodyFormatOverride: service, HeadersToAdd: tryNext()},
+		{Filter: b.reason("response.code_details == 'request_payload_too_large'"), BodyFormatOverride: tooLarge},
+	}
+	if b.c.Envoy.FailOpen {
+		// Without the service every attempt goes to the same provider, which must not be asked, and paid, again.
+		return &hcmv3.LocalReplyConfig{Mappers: append(ms,
+			&hcmv3.ResponseMapper{Filter: all(ofExchange(), lost), BodyFormatOverride: provider, HeadersToAdd: tryNext()},
+			&hcmv3.ResponseMapper{Filter: lost, BodyFormatOverride: provider},
+		)}
+	}
+	return &hcmv3.LocalReplyConfig{Mappers: append(ms,
+		&hcmv3.ResponseMapper{Filter: lost, BodyFormatOverride: provider, HeadersToAdd: tryNext()},
+	)}
 }
 
 // whenHopIsLost words what the front itself has to say.
@@ -114,15 +118,14 @@ func flags(fs ...string) *accesslogv3.AccessLogFilter {
 	}}
 }
 
-// detailed matches one of Envoy's own reasons. A status would not do: the service's ImmediateResponse is a local
-// reply too, and brings its own body.
-func (b *builder) detailed(details string) *accesslogv3.AccessLogFilter {
+// reason matches a reply by a CEL expression.
+func (b *builder) reason(expression string) *accesslogv3.AccessLogFilter {
 	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ExtensionFilter{
 		ExtensionFilter: &accesslogv3.ExtensionFilter{
 			Name: "envoy.access_loggers.extension_filters.cel",
-			ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{TypedConfig: b.pack(&celv3.ExpressionFilter{
-				Expression: "response.code_details == '" + details + "'",
-			})},
+			ConfigType: &accesslogv3.ExtensionFilter_TypedConfig{
+				TypedConfig: b.pack(&celv3.ExpressionFilter{Expression: expression}),
+			},
 		},
 	}}
 }
