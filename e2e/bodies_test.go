@@ -7,6 +7,8 @@ import (
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -106,16 +108,33 @@ func TestATooLongRequestIsRefusedInTheDialect(t *testing.T) {
 // refused checks an error of ours in the dialect of a path.
 func refused(t *testing.T, a answer, path string, status int) {
 	t.Helper()
-	prefix := `{"error":{`
-	if path == messages {
-		prefix = `{"type":"error","error":{`
-	}
-	if a.err != nil || a.status != status || !strings.HasPrefix(a.body, prefix) {
-		t.Errorf("the client got %d %.300s, %v, want %d and an error that begins %s", a.status, a.body, a.err, status, prefix)
+	if err := inDialect(path, a.body); a.err != nil || a.status != status || err != nil {
+		t.Errorf("the client got %d %.300s, %v, want %d and an error of its dialect: %v", a.status, a.body, a.err, status, err)
 	}
 	if got := a.header.Get("content-type"); !strings.HasPrefix(got, "application/json") {
 		t.Errorf("content-type = %q, want application/json", got)
 	}
+}
+
+// inDialect says what keeps a body from being an error in the dialect of a path.
+func inDialect(path, body string) error {
+	var e struct {
+		Type  string `json:"type"`
+		Error *struct {
+			Type    string `json:"type"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}
+	if err := json.Unmarshal([]byte(body), &e); err != nil {
+		return err
+	}
+	if e.Error == nil || e.Error.Type == "" || e.Error.Message == "" {
+		return errors.New("no error with a type and a message")
+	}
+	if path == messages && e.Type != "error" {
+		return fmt.Errorf("type is %q, want error", e.Type)
+	}
+	return nil
 }
 
 // encodings are those of requests that are read.
@@ -193,8 +212,8 @@ func TestADecompressionBombIsRefused(t *testing.T) {
 			req := s.request(within(t, time.Minute), t, call{path: messages, script: "a=ok"}, bytes.NewReader(body))
 			req.Header.Set("content-encoding", encoding)
 			a := s.do(req)
-			if a.status != 400 && a.status != 413 || !strings.HasPrefix(a.body, `{"type":"error"`) {
-				t.Errorf("the client got %d %.300s, %v, want a 400 or 413 in the dialect", a.status, a.body, a.err)
+			if err := inDialect(messages, a.body); a.status != 400 && a.status != 413 || err != nil {
+				t.Errorf("the client got %d %.300s, %v, want a 400 or 413 in the dialect: %v", a.status, a.body, a.err, err)
 			}
 			s.calls(t, t.Name(), "a:0 b:0")
 		})

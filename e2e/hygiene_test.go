@@ -96,18 +96,18 @@ func TestNothingOfOursReachesAProvider(t *testing.T) {
 func TestAProviderSteersAndLeaksNothing(t *testing.T) {
 	t.Parallel()
 	s := startStack(t, plan{chains: []chain{
-		{name: "evil-good", api: "anthropic", on: []string{"a", "b"}},
-		{name: "evil-bad", api: "anthropic", on: []string{"a", "b"}},
-		{name: "evil-invalid", api: "anthropic", on: []string{"a", "b"}},
+		{name: "steers-good", api: "anthropic", on: []string{"a", "b"}},
+		{name: "steers-bad", api: "anthropic", on: []string{"a", "b"}},
+		{name: "steers-invalid", api: "anthropic", on: []string{"a", "b"}},
 	}})
 	rows := []struct {
 		chain, script, calls string
 		status               int
 		want                 served
 	}{
-		{"evil-good", "a=ok evil", "a:1 b:0", 200, served{by: "a", target: "evil-good/a", rung: 0, attempts: 1}},
-		{"evil-bad", "a=529 evil; b=ok evil", "a:1 b:1", 200, served{by: "b", target: "evil-bad/b", rung: 1, attempts: 2, reason: "overloaded"}},
-		{"evil-invalid", "a=400 evil", "a:1 b:0", 400, served{}},
+		{"steers-good", "a=ok evil", "a:1 b:0", 200, served{by: "a", target: "steers-good/a", rung: 0, attempts: 1}},
+		{"steers-bad", "a=529 evil; b=ok evil", "a:1 b:1", 200, served{by: "b", target: "steers-bad/b", rung: 1, attempts: 2, reason: "overloaded"}},
+		{"steers-invalid", "a=400 evil", "a:1 b:0", 400, served{}},
 	}
 	for _, row := range rows {
 		for _, stream := range []bool{true, false} {
@@ -135,6 +135,9 @@ func leaksNothing(t *testing.T, header http.Header) {
 	for name, values := range header {
 		lower := strings.ToLower(name)
 		steers := strings.HasPrefix(lower, "x-llm-") && !slices.Contains(ours, name) || strings.HasPrefix(lower, "x-envoy-") || lower == "x-should-retry"
+		if name == "X-Envoy-Upstream-Service-Time" { // the front's own
+			steers = false
+		}
 		if steers || strings.Contains(strings.Join(values, ","), "evil") {
 			t.Errorf("the client was sent %s: %q", name, values)
 		}
