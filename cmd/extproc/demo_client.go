@@ -2,13 +2,14 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+
+	"understudy/internal/scripted"
 )
 
 // seen is one answer as the client got it.
@@ -19,27 +20,33 @@ type seen struct {
 	err    error    // what reading the body to its end gave
 }
 
-// ask makes one call at Envoy's front.
+// ask makes one call at Envoy's front. The primary's gate opens once the client has content.
 func (s *stage) ask(ctx context.Context, stream bool) (seen, error) {
+	s.asked++
+	id := fmt.Sprintf("demo-%d", s.asked)
 	body := fmt.Sprintf(`{"model":"claude-sonnet-5","max_tokens":100,"stream":%t,"messages":[{"role":"user","content":"hello"}]}`, stream)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.front+"/v1/messages", strings.NewReader(body))
 	if err != nil {
 		return seen{}, err
 	}
 	req.Header.Set("content-type", "application/json")
+	req.Header.Set(scripted.IDHeader, id)
 	resp, err := s.http.Do(req)
 	if err != nil {
 		return seen{}, err
 	}
 	defer resp.Body.Close()
 	got := seen{status: resp.StatusCode, header: resp.Header}
-	text, err := io.ReadAll(resp.Body)
-	got.err = err
-	for scan := bufio.NewScanner(bytes.NewReader(text)); scan.Scan(); {
+	scan := bufio.NewScanner(resp.Body)
+	for scan.Scan() {
 		if scan.Text() != "" {
 			got.lines = append(got.lines, scan.Text())
 		}
+		if scan.Text() == "event: content_block_delta" {
+			s.primary.Open(id)
+		}
 	}
+	got.err = scan.Err()
 	return got, nil
 }
 

@@ -28,7 +28,11 @@ func (s *story) tellScene(sc scene, got seen, calls [2]int) {
 	}
 	s.line("sent", "POST /v1/messages%s", kind)
 	s.line("primary", "%s: %s", called(calls[0]), sc.does)
-	s.line("fallback", "%s", called(calls[1]))
+	if calls[1] > 0 {
+		s.line("fallback", "%s: a good answer", called(calls[1]))
+	} else {
+		s.line("fallback", "%s", called(0))
+	}
 	s.line("client", "%s", got.headline())
 	for _, text := range got.excerpt() {
 		s.line("", "%s", text)
@@ -87,8 +91,11 @@ func (s *story) table(heads ...any) (row func(cells ...any), done func()) {
 	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	row = func(cells ...any) {
 		fmt.Fprintf(w, "   %-10s", "")
-		for _, cell := range cells {
-			fmt.Fprintf(w, "%v\t", cell)
+		for i, cell := range cells {
+			if i > 0 {
+				fmt.Fprint(w, "\t")
+			}
+			fmt.Fprint(w, cell)
 		}
 		fmt.Fprintln(w)
 	}

@@ -40,6 +40,7 @@ type stage struct {
 	cfg               *config.Config
 	front, admin      string // http://host:port of Envoy's listener, of the service's admin listener
 	http              *http.Client
+	asked             int // calls so far
 
 	undo    []func() error // what stop does, last first
 	running sync.WaitGroup

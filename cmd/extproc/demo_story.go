@@ -79,9 +79,9 @@ var (
 	healthy          = scene{true, "ok", "a good stream", fromPrimary}
 	overloaded       = scene{false, "529", "529 overloaded_error", fromFallback}
 	overloadedStream = scene{true, "error-start", "200, message_start, ping, then event: error", fromFallback}
-	stopped          = scene{true, "cut how=end", "200, three pieces of text, then a clean HTTP end without message_stop",
+	stopped          = scene{true, "cut how=end gate", "200, three pieces of text, then a clean HTTP end without message_stop",
 		fromPrimary.but("truncated", errorEnd)}
-	reset = scene{true, "cut how=reset", "200, three pieces of text, then a connection reset",
+	reset = scene{true, "cut how=reset gate", "200, three pieces of text, then a connection reset",
 		fromPrimary.but("transport", abortedEnd)}
 )
 
@@ -165,7 +165,7 @@ const failures = 5
 func (s *story) trip(ctx context.Context) error {
 	s.line("sent", "a good one, which clears the count of failures, then six POST /v1/messages")
 	s.line("primary", "200, then 529 to every call")
-	row, done := s.table("exchange", "status", "x-llm-target", "x-llm-attempts", "calls to primary", "breaker")
+	row, done := s.table("exchange", "status", "x-llm-target", "x-llm-attempts", "x-llm-fallback-reason", "calls to primary", "breaker")
 	defer done()
 	for i := range failures + 2 {
 		sc, state := overloaded, breaker.Closed
@@ -179,7 +179,8 @@ func (s *story) trip(ctx context.Context) error {
 			state = breaker.Open
 		}
 		if err := s.tripOnce(ctx, sc, state, func(got seen, calls int) {
-			row(i, got.status, got.header.Get("x-llm-target"), got.header.Get("x-llm-attempts"), calls, state)
+			row(i, got.status, got.header.Get("x-llm-target"), got.header.Get("x-llm-attempts"),
+				got.header.Get("x-llm-fallback-reason"), calls, state)
 		}); err != nil {
 			return fmt.Errorf("exchange %d: %w", i, err)
 		}
