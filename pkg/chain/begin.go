@@ -3,6 +3,7 @@ package chain
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"understudy/pkg/chain/breaker"
@@ -17,7 +18,8 @@ var (
 	ErrSpent = errors.New("no target of the chain may be tried")
 
 	errNotAgain = errors.New("nothing is known of an attempt that could be repeated")
-	errNoFit    = errors.New("the earlier answer says that this target cannot do better")
+	errNoFit    = errors.New("an earlier answer says that this target cannot do better")
+	errNoSlot   = errors.New("every slot has had its attempt")
 )
 
 // Exchange is what every attempt at one client request knows of it, from headers that the front sets once.
@@ -29,7 +31,7 @@ type Exchange struct {
 
 // Try is the right to make one attempt at one target.
 //
-// Ownership: the attempt, which defers Release and reports once.
+// Ownership: the attempt, which sees to it that Report or Release comes last.
 type Try struct {
 	Slot
 	Index int           // of the slot, from 0
@@ -37,55 +39,23 @@ type Try struct {
 
 	plan   *Plan
 	x      Exchange
+	past   []Past
 	permit *breaker.Permit
 }
 
 // Begin gives attempt x.Attempt its slot and a permit for it, or ErrSkip or ErrSpent with the reason.
 // past is what this replica remembers of the exchange; it may be empty or incomplete.
 func (p *Plan) Begin(x Exchange, past []Past) (*Try, error) {
-	n := len(p.slots)
-	switch {
-	case x.Attempt <= 0:
+	if x.Attempt <= 0 {
 		return p.firstAllowed(x)
-	case x.Attempt <= n:
-		return p.at(x, x.Attempt-1, past)
-	case len(past) > 0:
-		return nil, fmt.Errorf("%w: all of its targets have been tried", ErrSpent)
 	}
-	// A fault of the service consumes an attempt number, so a number beyond the last slot does not prove that
-	// the chain is spent: walk what may be tried once more.
-	open := p.allowed(0)
-	if i := x.Attempt - n - 1; i < len(open) {
-		return p.at(x, open[i], past)
+	i, ok := p.slot(x.Attempt, past)
+	if !ok {
+		return nil, fmt.Errorf("%w: %w", ErrSpent, errNoSlot)
 	}
-	return nil, ErrSpent
-}
-
-func (p *Plan) firstAllowed(x Exchange) (*Try, error) {
-	err := ErrSpent
-	for i := range p.slots {
-		if p.slots[i].Again {
-			continue
-		}
-		t, why := p.take(x, i)
-		if why == nil {
-			return t, nil
-		}
-		err = fmt.Errorf("%w: %s: %w", ErrSpent, p.slots[i].Target.Name, why)
-	}
-	return nil, err
-}
-
-func (p *Plan) at(x Exchange, i int, past []Past) (*Try, error) {
-	why := p.fits(i, past)
+	t, why := p.at(x, i, past)
 	if why == nil {
-		if wait := p.wait(i, past); wait > 0 {
-			return &Try{Slot: p.slots[i], Index: i, Wait: wait, plan: p, x: x}, nil
-		}
-		var t *Try
-		if t, why = p.take(x, i); why == nil {
-			return t, nil
-		}
+		return t, nil
 	}
 	umbrella := ErrSpent
 	if p.more(x, i, past) {
@@ -94,45 +64,127 @@ func (p *Plan) at(x Exchange, i int, past []Past) (*Try, error) {
 	return nil, fmt.Errorf("%w: %s: %w", umbrella, p.slots[i].Target.Name, why)
 }
 
-func (p *Plan) take(x Exchange, i int) (*Try, error) {
+func (p *Plan) firstAllowed(x Exchange) (*Try, error) {
+	err := ErrSpent
+	for i, s := range p.slots {
+		if s.Again {
+			continue
+		}
+		t, why := p.at(x, i, nil)
+		if why == nil {
+			return t, nil
+		}
+		err = fmt.Errorf("%w: %s: %w", ErrSpent, s.Target.Name, why)
+	}
+	return nil, err
+}
+
+// slot is what an attempt number means: the slot of that number, and beyond the last one, as a fault of the
+// service consumes a number too, one more walk along the slots that may be tried.
+func (p *Plan) slot(attempt int, past []Past) (index int, ok bool) {
+	n := len(p.slots)
+	switch {
+	case attempt > p.attempts:
+		return 0, false
+	case attempt <= n:
+		return attempt - 1, true
+	}
+	walk := p.walk(past)
+	if i := max(0, attempt-n-1-len(past)); i < len(walk) {
+		return walk[i], true
+	}
+	return 0, false
+}
+
+// walk is the slots beyond the last one, in order, that are still to be walked: none when an attempt before that
+// is known to have reached its target, as then nobody knows which others have, too.
+func (p *Plan) walk(past []Past) []int {
+	if slices.ContainsFunc(past, func(was Past) bool { return was.Attempt <= len(p.slots) }) {
+		return nil
+	}
+	var open []int
+	for i := range p.slots {
+		walked := slices.ContainsFunc(past, func(was Past) bool { return was.Slot == i })
+		if s := &p.slots[i]; !s.Again && !walked && p.fits(i, past) == nil && s.ready() == nil {
+			open = append(open, i)
+		}
+	}
+	return open
+}
+
+// at tries slot i, or says why not.
+func (p *Plan) at(x Exchange, i int, past []Past) (*Try, error) {
 	s := p.slots[i]
-	if _, err := s.Target.Provider.Auth.Secret.Value(); err != nil && !s.Target.Provider.Auth.FromClient {
+	t := &Try{Slot: s, Index: i, plan: p, x: x, past: past}
+	if err := p.fits(i, past); err != nil {
+		return nil, err
+	}
+	if t.Wait = p.wait(i, past); t.Wait > 0 {
+		return t, nil
+	}
+	if err := s.credential(); err != nil {
 		return nil, err
 	}
 	permit, err := s.breaker.Allow()
 	if err != nil {
 		return nil, err
 	}
-	return &Try{Slot: s, Index: i, plan: p, x: x, permit: permit}, nil
+	t.permit = permit
+	return t, nil
 }
 
 // fits says whether what is remembered of the exchange speaks against slot i.
 func (p *Plan) fits(i int, past []Past) error {
-	s := p.slots[i]
-	if len(past) == 0 {
-		if s.Again {
-			return errNotAgain
-		}
-		return nil
-	}
-	last := past[len(past)-1]
-	switch {
-	case s.Again && (last.Slot != i-1 || !p.repeats(i, last.Verdict)):
+	s := &p.slots[i]
+	if s.Again && !p.repeats(i, past) {
 		return errNotAgain
-	case last.Verdict.Class == classify.ContextLength && p.Chain.On.ContextLength == "larger" && !s.Larger,
-		// A refusal is deterministic: the same model says it again.
-		last.Verdict.Class == classify.Refusal && s.Target.Family == p.slots[last.Slot].Target.Family:
-		return errNoFit
+	}
+	for _, was := range past {
+		switch was.Verdict.Class {
+		case classify.ContextLength:
+			if p.Chain.On.ContextLength == "larger" && !s.Larger {
+				return errNoFit
+			}
+		case classify.Refusal:
+			// A refusal is deterministic: the same model says it again.
+			if s.Target.Family == p.family(was.Target) {
+				return errNoFit
+			}
+		}
 	}
 	return nil
 }
 
-// repeats says whether the answer v of slot i's target allows one more try of it.
-func (p *Plan) repeats(i int, v classify.Verdict) bool {
-	if v.Class == classify.RateLimited {
-		return p.Chain.On.RateLimited == "wait" && time.Until(p.slots[i].breaker.Cooling()) <= p.Chain.On.MaxWait
+// family is the model family of a target, "" when a reload has removed it.
+func (p *Plan) family(target string) string {
+	for _, s := range p.slots {
+		if s.Target.Name == target {
+			return s.Target.Family
+		}
 	}
-	return p.Chain.Retry.SameTarget > 0 && p.retryOn[v.Class.String()]
+	return ""
+}
+
+// repeats says whether the last attempt was at slot i's target and may be made once more.
+func (p *Plan) repeats(i int, past []Past) bool {
+	if len(past) == 0 {
+		return false
+	}
+	last := past[len(past)-1]
+	switch {
+	case last.Slot != i-1 || last.Target != p.slots[i].Target.Name:
+		return false
+	case last.Verdict.Class == classify.RateLimited:
+		return p.Chain.On.RateLimited == "wait" && p.cooldown(i, last) <= p.Chain.On.MaxWait
+	}
+	return p.Chain.Retry.SameTarget > 0 && p.retryOn[last.Verdict.Class.String()]
+}
+
+// cooldown is how long slot i's target cools down, counted from its answer last. Other exchanges may lengthen it.
+func (p *Plan) cooldown(i int, last Past) time.Duration {
+	cooling := p.slots[i].breaker.Cooling().Sub(last.At)
+	// The answer and its cooldown were noted a moment apart.
+	return max(cooling.Truncate(100*time.Millisecond), pause(last.Verdict))
 }
 
 // wait is how long slot i waits for its target's cooldown: only once more after a short rate limit.
@@ -143,31 +195,22 @@ func (p *Plan) wait(i int, past []Past) time.Duration {
 	return time.Until(p.slots[i].breaker.Cooling())
 }
 
-// allowed lists the slots from index i on that may be tried now, none twice.
-func (p *Plan) allowed(i int) []int {
-	var open []int
-	for ; i < len(p.slots); i++ {
-		if s := p.slots[i]; !s.Again && s.breaker.Check() == nil {
-			open = append(open, i)
-		}
-	}
-	return open
-}
-
-// more says whether an attempt after this one, at slot i, has a slot that it may try.
+// more says whether an attempt after x, which was slot i, has a slot that it may try.
 func (p *Plan) more(x Exchange, i int, past []Past) bool {
 	if x.Attempt <= 0 || x.Attempt >= p.attempts {
 		return false
 	}
-	if n := len(p.slots); x.Attempt > n {
-		return x.Attempt-n < len(p.allowed(0))
+	if x.Attempt > len(p.slots) {
+		_, ok := p.slot(x.Attempt+1, past)
+		return ok
 	}
 	for j := i + 1; j < len(p.slots); j++ {
-		s := p.slots[j]
+		s := &p.slots[j]
 		if p.fits(j, past) != nil {
 			continue
 		}
-		if s.Again && past[len(past)-1].Verdict.Class == classify.RateLimited || s.breaker.Check() == nil {
+		// What waits for its cooldown is not ready yet.
+		if s.Again && past[len(past)-1].Verdict.Class == classify.RateLimited || s.ready() == nil {
 			return true
 		}
 	}
@@ -177,7 +220,9 @@ func (p *Plan) more(x Exchange, i int, past []Past) bool {
 // More says whether the exchange may go on after this attempt failed with v: the policy lets the chain advance
 // and a later slot may be tried now.
 func (t *Try) More(v classify.Verdict) bool {
-	return t.plan.Advances(v, t.Index) && t.plan.more(t.x, t.Index, []Past{{Slot: t.Index, Rung: t.Rung, Verdict: v}})
+	this := Past{Attempt: t.x.Attempt, At: time.Now(), Slot: t.Index, Rung: t.Rung, Target: t.Target.Name, Verdict: v}
+	past := append(slices.Clip(t.past), this)
+	return t.plan.Advances(v, t.Index) && t.plan.more(t.x, t.Index, past)
 }
 
 // Report tells the target's breaker, once, what the attempt came to. A rate limit becomes a cooldown of
@@ -206,12 +251,20 @@ func (t *Try) Release() {
 	}
 }
 
-// DefaultPause is the cooldown after a rate limit that names none.
-const DefaultPause = 5 * time.Second
+// The bounds of a cooldown.
+const (
+	// DefaultPause is the cooldown after a rate limit that names none.
+	DefaultPause = 5 * time.Second
+	// maxPause is the longest that one answer may take its target away for.
+	maxPause = 24 * time.Hour
+)
 
 func pause(v classify.Verdict) time.Duration {
-	if v.RetryAfterMS > 0 {
-		return time.Duration(v.RetryAfterMS) * time.Millisecond
+	switch {
+	case v.RetryAfterMS <= 0:
+		return DefaultPause
+	case v.RetryAfterMS > maxPause.Milliseconds():
+		return maxPause
 	}
-	return DefaultPause
+	return time.Duration(v.RetryAfterMS) * time.Millisecond
 }

@@ -1,4 +1,4 @@
-// Package chain decides which target an attempt goes to: slots, permits, policies and deadlines.
+// Package chain decides which target an attempt goes to: slots, permits and policies.
 //
 // Attempt N of an exchange is slot N of its chain, on every replica, whatever this process has seen before;
 // what it has seen (Memo) is only a hint.
@@ -23,7 +23,8 @@ type Book struct {
 	attempts int // most attempts the front makes of one exchange
 }
 
-// NewBook makes the Book of cfg. Targets that prev (may be nil) had keep their breakers and cooldowns.
+// NewBook makes the Book of cfg. Targets that prev (may be nil) had keep their breakers and cooldowns, which the
+// attempts of prev go on using.
 func NewBook(cfg *config.Config, prev *Book, listen func(breaker.Transition)) *Book {
 	b := &Book{
 		Config:   cfg,
@@ -32,7 +33,10 @@ func NewBook(cfg *config.Config, prev *Book, listen func(breaker.Transition)) *B
 		attempts: config.Retries(cfg) + 1,
 	}
 	for name, t := range cfg.Targets {
-		b.breakers[name] = carry(prev, name, breaker.Settings(t.Breaker), listen)
+		b.breakers[name] = prev.carry(t)
+		if b.breakers[name] == nil {
+			b.breakers[name] = breaker.New(name, breaker.Settings(t.Breaker), listen)
+		}
 	}
 	for _, c := range cfg.Chains {
 		b.plans[c.Name] = newPlan(c, b)
@@ -40,13 +44,19 @@ func NewBook(cfg *config.Config, prev *Book, listen func(breaker.Transition)) *B
 	return b
 }
 
-func carry(prev *Book, name string, s breaker.Settings, listen func(breaker.Transition)) *breaker.Breaker {
-	if prev != nil {
-		if old := prev.breakers[name]; old != nil {
-			return old.Renew(s)
-		}
+// carry is the breaker of a target that stays, nil for another one. Another model or endpoint makes another target
+// whatever its name: its predecessor's failures say nothing about it.
+func (b *Book) carry(t *config.Target) *breaker.Breaker {
+	if b == nil {
+		return nil
 	}
-	return breaker.New(name, s, listen)
+	old := b.Config.Targets[t.Name]
+	if old == nil || old.Model != t.Model || old.Provider.Endpoint.String() != t.Provider.Endpoint.String() {
+		return nil
+	}
+	kept := b.breakers[t.Name]
+	kept.Renew(breaker.Settings(t.Breaker))
+	return kept
 }
 
 // Breaker is the breaker of a target, nil when the config has no such target.
@@ -90,11 +100,31 @@ func newPlan(c *config.Chain, b *Book) *Plan {
 	return p
 }
 
-// Returns is the earliest time at which a target of the chain may be tried again; the past means now.
+// ready says why a first try at the slot's target would get no permit now, nil when it would.
+func (s *Slot) ready() error {
+	if err := s.credential(); err != nil {
+		return err
+	}
+	return s.breaker.Check()
+}
+
+// credential says which secret is absent without which a call cannot succeed.
+func (s *Slot) credential() error {
+	auth := s.Target.Provider.Auth
+	if auth.FromClient {
+		return nil
+	}
+	_, err := auth.Secret.Value()
+	return err
+}
+
+// Returns is when the first of the chain's targets that are open or cooling may be tried again; zero when there is
+// none, as nobody knows what another one needs.
 func (p *Plan) Returns() time.Time {
 	var first time.Time
+	now := time.Now()
 	for _, s := range p.slots {
-		if at := s.breaker.Returns(); first.IsZero() || at.Before(first) {
+		if at := s.breaker.Returns(); at.After(now) && (first.IsZero() || at.Before(first)) {
 			first = at
 		}
 	}

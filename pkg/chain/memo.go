@@ -3,6 +3,7 @@ package chain
 import (
 	"container/list"
 	"sync"
+	"time"
 
 	"understudy/pkg/classify"
 )
@@ -11,12 +12,16 @@ import (
 const (
 	memoExchanges = 4096
 	memoBytes     = 32 << 20
-	memoBody      = 16 << 10 // of one failed answer
+	memoBody      = 64 << 10 // of one failed answer
+	memoOverhead  = 1 << 10  // counted for each attempt, beside the body
+	memoAge       = 10 * time.Minute
 )
 
 // Past is one attempt that this replica has seen fail.
 type Past struct {
-	Slot    int // index, from 0
+	Attempt int       // Envoy's number
+	At      time.Time // when it failed
+	Slot    int       // index, from 0
 	Rung    int
 	Target  string
 	Verdict classify.Verdict
@@ -36,27 +41,31 @@ type Answer struct {
 // Concurrency: safe for all; one lock, touched only by attempts that fail or follow one.
 type Memo struct {
 	mu    sync.Mutex
-	order *list.List // of *memory, oldest first
+	order *list.List // of *memory, the one longest without a new failure first
 	byID  map[string]*list.Element
 	bytes int
 }
 
 type memory struct {
 	exchange string
-	past     []Past
+	past     []Past // never empty
 	bytes    int
 }
+
+func (m *memory) at() time.Time { return m.past[len(m.past)-1].At }
 
 // NewMemo makes an empty Memo.
 func NewMemo() *Memo {
 	return &Memo{order: list.New(), byID: make(map[string]*list.Element)}
 }
 
-// Add remembers a failed attempt; the oldest exchanges make room.
+// Add remembers an attempt that has failed now; the oldest exchanges make room.
 func (m *Memo) Add(exchange string, p Past) {
+	p.At = time.Now()
 	if len(p.Answer.Body) > memoBody {
 		p.Answer = Answer{} // half a body is worse than none
 	}
+	size := len(p.Answer.Body) + memoOverhead
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.byID[exchange]
@@ -64,12 +73,21 @@ func (m *Memo) Add(exchange string, p Past) {
 		e = m.order.PushBack(&memory{exchange: exchange})
 		m.byID[exchange] = e
 	}
+	m.order.MoveToBack(e)
 	mem := e.Value.(*memory)
 	mem.past = append(mem.past[:len(mem.past):len(mem.past)], p)
-	mem.bytes += len(p.Answer.Body)
-	m.bytes += len(p.Answer.Body)
-	for len(m.byID) > memoExchanges || m.bytes > memoBytes {
-		m.dropLocked(m.order.Front())
+	mem.bytes += size
+	m.bytes += size
+	m.trimLocked(p.At.Add(-memoAge))
+}
+
+// trimLocked drops what is older than since, or too much.
+func (m *Memo) trimLocked(since time.Time) {
+	for e := m.order.Front(); e != nil; e = m.order.Front() {
+		if len(m.byID) <= memoExchanges && m.bytes <= memoBytes && e.Value.(*memory).at().After(since) {
+			return
+		}
+		m.dropLocked(e)
 	}
 }
 
@@ -77,6 +95,7 @@ func (m *Memo) Add(exchange string, p Past) {
 func (m *Memo) Of(exchange string) []Past {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.trimLocked(time.Now().Add(-memoAge))
 	if e := m.byID[exchange]; e != nil {
 		return e.Value.(*memory).past
 	}

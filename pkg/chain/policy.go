@@ -2,6 +2,7 @@ package chain
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"understudy/pkg/classify"
@@ -28,29 +29,33 @@ func (p *Plan) Advances(v classify.Verdict, i int) bool {
 	return v.Class.Advances()
 }
 
-func (p *Plan) larger(after int) bool {
-	for _, s := range p.slots[after+1:] {
-		if s.Larger {
-			return true
-		}
-	}
-	return false
+// larger says whether a rung after that of slot i is marked larger.
+func (p *Plan) larger(i int) bool {
+	return slices.ContainsFunc(p.slots[i:], func(s Slot) bool { return s.Larger && s.Rung > p.slots[i].Rung })
 }
 
 // Telling picks the failure that a spent chain shows: the primary's first, then the latest one of a fallback,
-// but never a fallback's own complaint about the caller or the key, which say nothing about the request that
-// the client made. ok is false when no provider's answer can be shown.
+// but never a fallback's own complaint about the request or the account, as the client's request was fit for the
+// primary. ok is false when no provider's answer can be shown.
 func Telling(past []Past) (best Past, ok bool) {
 	for _, p := range past {
 		switch {
 		case p.Answer.Status == 0:
 		case p.Rung == 0:
 			return p, true
-		case p.Verdict.Class != classify.Invalid && p.Verdict.Class != classify.Auth && p.Verdict.Class != classify.Quota:
+		case !p.complaint():
 			best, ok = p, true
 		}
 	}
 	return best, ok
+}
+
+func (p *Past) complaint() bool {
+	switch p.Verdict.Class {
+	case classify.Invalid, classify.ContextLength, classify.Auth, classify.Quota:
+		return true
+	}
+	return p.Answer.Status == http.StatusBadRequest || p.Answer.Status == http.StatusUnauthorized
 }
 
 // Hint is what a client of a spent chain is told about retrying.
@@ -63,10 +68,11 @@ type Hint struct {
 // otherwise waiting is useless or too long for SDKs that wait without bound.
 func (p *Plan) RetryHint(longest time.Duration) Hint {
 	wait := time.Until(p.Returns())
-	if wait <= 0 || wait > longest {
+	after := (wait + time.Second - 1).Truncate(time.Second)
+	if wait <= 0 || after > longest {
 		return Hint{Stop: true}
 	}
-	return Hint{After: (wait + time.Second - 1).Truncate(time.Second)}
+	return Hint{After: after}
 }
 
 // Trouble is the class that the primary's breaker counted last, "" when none.

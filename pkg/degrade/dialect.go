@@ -38,7 +38,7 @@ type openAIErrorBody struct {
 	Message string  `json:"message"`
 	Type    string  `json:"type"`
 	Param   *string `json:"param"`
-	Code    string  `json:"code"`
+	Code    *string `json:"code"`
 }
 
 func errorBody(api classify.API, status int, code, message string) []byte {
@@ -47,7 +47,15 @@ func errorBody(api classify.API, status int, code, message string) []byte {
 		e.Error.Type, e.Error.Message = anthropicType(status), message
 		return encode(e)
 	}
-	return encode(openAIError{openAIErrorBody{Message: message, Type: openAIType(status), Code: code}})
+	return encode(openAIError{openAIErrorOf(status, code, message)})
+}
+
+func openAIErrorOf(status int, code, message string) openAIErrorBody {
+	e := openAIErrorBody{Message: message, Type: openAIType(status)}
+	if code != "" {
+		e.Code = &code
+	}
+	return e
 }
 
 // anthropicType is the error.type that Anthropic pairs with a status (docs api/errors).
@@ -72,7 +80,7 @@ func anthropicType(status int) string {
 	case http.StatusServiceUnavailable, 529:
 		return "overloaded_error"
 	}
-	if status < 500 {
+	if callersFault(status) {
 		return "invalid_request_error"
 	}
 	return "api_error"
@@ -84,14 +92,17 @@ func openAIType(status int) string {
 		return "rate_limit_error"
 	case status == http.StatusServiceUnavailable || status == 529:
 		return "service_unavailable_error"
-	case status < 500:
+	case callersFault(status):
 		return "invalid_request_error"
 	}
 	return "server_error"
 }
 
+// callersFault is false for a good status, too: an answer that fails behind one is not the caller's doing.
+func callersFault(status int) bool { return status >= 400 && status < 500 }
+
 // encode marshals our own error structs, which cannot fail.
-func encode[T anthropicError | openAIError | responseFailed](v T) []byte {
+func encode[T anthropicError | openAIError | responseError | responseFailed](v T) []byte {
 	b, _ := json.Marshal(v)
 	return b
 }

@@ -7,6 +7,15 @@ import (
 	"understudy/pkg/classify"
 )
 
+// responseError is the `error` event of the Responses API: by its schema flat, on the wire also nested. SDKs raise
+// an error only for the nested form.
+type responseError struct {
+	Type string `json:"type"`
+	openAIErrorBody
+	SequenceNumber int64           `json:"sequence_number"`
+	Error          openAIErrorBody `json:"error"`
+}
+
 type responseFailed struct {
 	Type           string `json:"type"`
 	SequenceNumber int64  `json:"sequence_number"`
@@ -31,22 +40,28 @@ func StreamEnd(api classify.API, v classify.Verdict, failed []byte, events int64
 		// The official SDK knows an error by the event's name only.
 		event(&out, "error", pick(failed, errorBody(api, v.Status, "", message)))
 	case classify.OpenAIResponses:
-		// Some clients ignore `error` and understand only response.failed.
-		if failed != nil && typeOf(failed) == "response.failed" {
-			event(&out, "response.failed", failed)
-			break
-		}
-		if failed != nil {
-			event(&out, "error", failed)
-		}
-		f := responseFailed{Type: "response.failed", SequenceNumber: events}
-		f.Response.Object, f.Response.Status = "response", "failed"
-		f.Response.Error.Code, f.Response.Error.Message = "server_error", message
-		event(&out, "response.failed", encode(f))
+		responsesEnd(&out, v, failed, events)
 	default:
 		event(&out, "", pick(failed, errorBody(api, v.Status, v.Class.String(), message)))
 	}
 	return out.Bytes()
+}
+
+// responsesEnd says it twice, as OpenAI does: SDKs raise `error` with an error in it, and some other clients
+// understand only response.failed.
+func responsesEnd(out *bytes.Buffer, v classify.Verdict, failed []byte, events int64) {
+	message := "the answer was cut off: " + v.Class.String()
+	e := responseError{Type: "error", openAIErrorBody: openAIErrorOf(v.Status, "server_error", message), SequenceNumber: events}
+	e.Error = e.openAIErrorBody
+	event(out, "error", pick(failed, encode(e)))
+	if typeOf(failed) == "response.failed" {
+		event(out, "response.failed", failed)
+		return
+	}
+	f := responseFailed{Type: "response.failed", SequenceNumber: events + 1}
+	f.Response.Object, f.Response.Status = "response", "failed"
+	f.Response.Error.Code, f.Response.Error.Message = "server_error", message
+	event(out, "response.failed", encode(f))
 }
 
 // Whole is the error answer for a response that failed with v behind a good status: the provider's own error
@@ -57,12 +72,12 @@ func Whole(api classify.API, v classify.Verdict, failed []byte) Answer {
 	return a
 }
 
-// pick takes the provider's event when it is what a client sees as an error: an object with an error in it.
+// pick takes the provider's event when it is what a client sees as an error: an object with an error object in it.
 func pick(failed, ours []byte) []byte {
 	var e struct {
-		Error json.RawMessage `json:"error"`
+		Error map[string]json.RawMessage `json:"error"`
 	}
-	if json.Unmarshal(failed, &e) == nil && len(e.Error) > 0 && string(e.Error) != "null" {
+	if json.Unmarshal(failed, &e) == nil && len(e.Error) > 0 {
 		return failed
 	}
 	return ours

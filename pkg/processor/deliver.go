@@ -139,7 +139,7 @@ func (a *attempt) replace(ans degrade.Answer, m *mutation) {
 // pastOf is this attempt as later ones may want to know it.
 func (a *attempt) pastOf(v classify.Verdict) chain.Past {
 	w := &a.answer
-	past := chain.Past{Slot: a.try.Index, Rung: a.try.Rung, Target: a.try.Target.Name, Verdict: v}
+	past := chain.Past{Attempt: a.head.exchange.Attempt, Slot: a.try.Index, Rung: a.try.Rung, Target: a.try.Target.Name, Verdict: v}
 	switch {
 	case v.Phase == classify.PhaseTransport || v.Class == classify.Timeout || !fails(v):
 	case w.status >= 300:

@@ -4,6 +4,8 @@
 package provider
 
 import (
+	"net/url"
+	"slices"
 	"strings"
 
 	"understudy/pkg/classify"
@@ -25,19 +27,21 @@ type Rewrite struct {
 // credentials are the headers in which clients authenticate to one of the dialects, or name their own account
 // there; they go to a provider only where the config says `auth: {from: client}`.
 var credentials = []string{
-	"authorization", "x-api-key", "api-key", "x-goog-api-key", "proxy-authorization", "cookie",
+	"authorization", "x-api-key", "api-key", "x-goog-api-key", "x-amz-security-token", "proxy-authorization", "cookie",
 	"openai-organization", "openai-project", "anthropic-organization-id", "anthropic-workspace-id",
 }
 
-// Endpoints are the standard paths of the endpoints that can be protected.
+// queryCredentials are the query parameters that do the same.
+var queryCredentials = []string{"key", "api-key", "api_key", "subscription-key", "access_token"}
+
+// endpoints are the standard paths of the endpoints that can be protected.
 var endpoints = []struct {
 	path string
 	api  classify.API
-	of   config.API
 }{
-	{"/v1/messages", classify.AnthropicMessages, config.Anthropic},
-	{"/v1/chat/completions", classify.OpenAIChat, config.OpenAI},
-	{"/v1/responses", classify.OpenAIResponses, config.OpenAI},
+	{"/v1/messages", classify.AnthropicMessages},
+	{"/v1/chat/completions", classify.OpenAIChat},
+	{"/v1/responses", classify.OpenAIResponses},
 }
 
 // Endpoint tells which endpoint a request path names, and its standard path; a prefix before it is the client's.
@@ -52,7 +56,7 @@ func Endpoint(path string) (api classify.API, standard string) {
 
 // Guess is the endpoint whose dialect an error for path is best written in.
 func Guess(path string) classify.API {
-	if strings.Contains(path, "/messages") {
+	if strings.Contains(path, "/v1/messages") {
 		return classify.AnthropicMessages
 	}
 	return classify.OpenAIChat
@@ -61,15 +65,14 @@ func Guess(path string) classify.API {
 // ForTarget rewrites a request for a protected path. The answer is asked for unencoded, since it has to be read.
 // The error names a secret that is absent.
 func ForTarget(t *config.Target, pathAndQuery string, q Request) (Rewrite, error) {
-	_, query, _ := strings.Cut(pathAndQuery, "?")
-	_, standard := Endpoint(path(pathAndQuery))
+	path, query, _ := strings.Cut(pathAndQuery, "?")
+	_, standard := Endpoint(path)
 	rw, err := base(t.Provider, standard, query)
 	if err != nil {
 		return Rewrite{}, err
 	}
 	rw.Set = append(rw.Set, Header{"accept-encoding", "identity"})
-	body, changed := q.withModel(t.Model)
-	if changed {
+	if body, changed := q.withModel(t.Model); changed {
 		rw.Body = body
 		rw.Remove = append(rw.Remove, "content-encoding")
 	}
@@ -78,30 +81,41 @@ func ForTarget(t *config.Target, pathAndQuery string, q Request) (Rewrite, error
 
 // ForPassthrough rewrites a request for a path that no chain protects: host and credential only.
 func ForPassthrough(p *config.Provider, pathAndQuery string) (Rewrite, error) {
-	_, query, _ := strings.Cut(pathAndQuery, "?")
-	return base(p, path(pathAndQuery), query)
+	path, query, _ := strings.Cut(pathAndQuery, "?")
+	return base(p, path, query)
 }
 
-func path(pathAndQuery string) string {
-	p, _, _ := strings.Cut(pathAndQuery, "?")
-	return p
-}
-
-func base(p *config.Provider, standard, query string) (Rewrite, error) {
-	rw := Rewrite{Authority: p.Endpoint.Host, Path: p.Endpoint.EscapedPath() + standard}
-	if query != "" {
-		rw.Path += "?" + query
-	}
+func base(p *config.Provider, path, query string) (Rewrite, error) {
+	rw := Rewrite{Authority: p.Endpoint.Host, Path: p.Endpoint.EscapedPath() + path}
 	if p.Auth.FromClient {
+		rw.Path += withMark(query)
 		return rw, nil
 	}
 	secret, err := p.Auth.Secret.Value()
 	if err != nil {
 		return Rewrite{}, err
 	}
-	rw.Remove = append(rw.Remove, credentials...)
-	if p.Auth.Header != "" {
-		rw.Set = append(rw.Set, Header{p.Auth.Header, p.Auth.Prefix + secret})
-	}
+	rw.Path += withMark(withoutCredentials(query))
+	rw.Remove = slices.Clone(credentials)
+	rw.Set = []Header{{p.Auth.Header, p.Auth.Prefix + secret}}
 	return rw, nil
+}
+
+func withMark(query string) string {
+	if query == "" {
+		return ""
+	}
+	return "?" + query
+}
+
+// withoutCredentials is query without the parameters that carry a credential. The others keep place and bytes.
+func withoutCredentials(query string) string {
+	kept := slices.DeleteFunc(strings.Split(query, "&"), func(parameter string) bool {
+		name, _, _ := strings.Cut(parameter, "=")
+		if plain, err := url.QueryUnescape(name); err == nil {
+			name = plain
+		}
+		return slices.ContainsFunc(queryCredentials, func(c string) bool { return strings.EqualFold(c, name) })
+	})
+	return strings.Join(kept, "&")
 }

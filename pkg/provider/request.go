@@ -29,13 +29,16 @@ type Request struct {
 type span struct{ from, to int }
 
 // Read reads body, a JSON object, in which every top-level "model" is found: JSON does not say which of two
-// equal keys counts, so a request must not be able to show us one and the provider another.
+// equal keys counts, so a request must not be able to show us one and the provider another. limit bounds the
+// decompressed body in bytes.
 func Read(body []byte, encoding string, limit int64) (Request, error) {
 	plain, err := decode(body, encoding, limit)
 	if err != nil {
 		return Request{}, err
 	}
-	r := Request{body: plain, decoded: encoding != "" && encoding != "identity"}
+	if deep(plain) {
+		return Request{}, ErrDeep
+	}
 	if !gjson.ValidBytes(plain) {
 		return Request{Broken: true, body: body}, nil
 	}
@@ -43,19 +46,62 @@ func Read(body []byte, encoding string, limit int64) (Request, error) {
 	if !root.IsObject() {
 		return Request{Broken: true, body: body}, nil
 	}
+	r := Request{body: plain, decoded: encoding != "" && encoding != "identity"}
 	root.ForEach(func(key, value gjson.Result) bool {
-		switch key.Str {
-		case "model":
-			r.Model = value.String()
-			r.models = append(r.models, span{value.Index, value.Index + len(value.Raw)})
-		case "stream":
-			r.Stream = value.Bool()
-		case "service_tier":
-			r.Tier = value.String()
-		}
+		r.read(key.Str, value)
 		return true
 	})
 	return r, nil
+}
+
+// read takes one top-level member. Str is "" for what is not a string.
+func (r *Request) read(key string, value gjson.Result) {
+	switch key {
+	case "model":
+		r.Model = value.Str
+		r.models = append(r.models, span{value.Index, value.Index + len(value.Raw)})
+	case "stream":
+		r.Stream = value.Type == gjson.True
+	case "service_tier":
+		r.Tier = value.Str
+	}
+}
+
+// maxDepth is the nesting that encoding/json reads, too.
+const maxDepth = 10_000
+
+// deep reports nesting beyond maxDepth in JSON text. It has to be known before anything reads the text by
+// recursion: a body of brackets would exhaust the stack, which ends the process.
+func deep(text []byte) bool {
+	depth := 0
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '"':
+			i += stringLen(text[i+1:])
+		case '{', '[':
+			if depth++; depth > maxDepth {
+				return true
+			}
+		case '}', ']':
+			depth--
+		}
+	}
+	return false
+}
+
+// stringLen is the length of the JSON string at the start of text, with its closing quote; its opening one is gone.
+func stringLen(text []byte) int {
+	for at := 0; ; {
+		quote := bytes.IndexByte(text[at:], '"')
+		if quote < 0 {
+			return len(text)
+		}
+		inner := text[:at+quote]
+		at += quote + 1
+		if backslashes := len(inner) - len(bytes.TrimRight(inner, `\`)); backslashes%2 == 0 {
+			return at
+		}
+	}
 }
 
 // withModel is the body that asks for model, and whether it differs from the client's. All else keeps its
@@ -81,36 +127,29 @@ func (r *Request) Drop() { r.body = nil }
 var (
 	ErrTooLarge = errors.New("the request body is too large once decompressed")
 	ErrEncoding = errors.New("the request body does not decompress")
+	ErrDeep     = fmt.Errorf("the request body nests deeper than %d levels", maxDepth)
 )
 
-// maxRatio bounds how far a request body may unfold. Prompts compress by 3 to 10; repeated ones by some 100.
-const maxRatio = 200
+// Bounds of decompression.
+const (
+	// Prompts compress by 3 to 10; repeated ones by some 100. Small bodies may unfold to minPlain in any case.
+	maxRatio = 200
+	minPlain = 64 << 10
+	// RFC 8878, 3.1.1.1.2: "it's recommended for decoders to support values of Window_Size up to 8 MB". A short
+	// frame may claim more, and would be given the memory.
+	minWindow = 8 << 20
+)
 
 func decode(body []byte, encoding string, limit int64) ([]byte, error) {
-	var r io.Reader
-	var err error
-	in := bytes.NewReader(body)
-	switch encoding {
-	case "", "identity":
+	if encoding == "" || encoding == "identity" {
 		return body, nil
-	case "gzip":
-		r, err = gzip.NewReader(in)
-	case "br":
-		r = brotli.NewReader(in)
-	case "zstd":
-		var d *zstd.Decoder
-		d, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(64<<20))
-		if err == nil {
-			defer d.Close()
-			r = d
-		}
-	default:
-		return nil, fmt.Errorf("%w: content-encoding %q is not gzip, br or zstd", ErrEncoding, encoding)
 	}
+	limit = min(limit, minPlain+maxRatio*int64(len(body)))
+	r, err := decoder(bytes.NewReader(body), encoding, max(minWindow, limit))
 	if err != nil {
-		return nil, ErrEncoding
+		return nil, err
 	}
-	limit = min(limit, 64<<10+maxRatio*int64(len(body)))
+	defer r.Close()
 	plain, err := io.ReadAll(io.LimitReader(r, limit+1))
 	switch {
 	case int64(len(plain)) > limit:
@@ -119,4 +158,23 @@ func decode(body []byte, encoding string, limit int64) ([]byte, error) {
 		return nil, ErrEncoding
 	}
 	return plain, nil
+}
+
+func decoder(in io.Reader, encoding string, window int64) (io.ReadCloser, error) {
+	switch encoding {
+	case "gzip", "x-gzip": // RFC 9110, 8.4.1.3: "x-gzip" is equivalent
+		if r, err := gzip.NewReader(in); err == nil {
+			return r, nil
+		}
+	case "br":
+		return io.NopCloser(brotli.NewReader(in)), nil
+	case "zstd":
+		r, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(uint64(window)))
+		if err == nil {
+			return r.IOReadCloser(), nil
+		}
+	default:
+		return nil, fmt.Errorf("%w: content-encoding %.40q is not gzip, br or zstd", ErrEncoding, encoding)
+	}
+	return nil, ErrEncoding
 }

@@ -68,38 +68,49 @@ type Transition struct {
 // Breaker is the breaker and the cooldown of one target.
 //
 // Ownership: chain.Book makes it and carries it over reloads.
-// Concurrency: every method may be called by any goroutine; listen is called without a lock held.
+// Concurrency: every method may be called by any goroutine, also by listen, which is called without a lock held.
 type Breaker struct {
-	target   string
-	settings Settings
-	cb       *gobreaker.TwoStepCircuitBreaker[struct{}]
-	listen   func(Transition)
+	target string
+	listen func(Transition)
+	born   time.Time // what cooling and openUntil count from, so that a step of the wall clock moves neither
 
-	cooling   atomic.Int64 // Unix nanoseconds until which the target cools down
-	openUntil atomic.Int64 // Unix nanoseconds, of the latest opening
+	cooling   atomic.Int64 // nanoseconds since born until which the target cools down
+	openUntil atomic.Int64 // nanoseconds since born, of the latest opening
+	last      atomic.Pointer[string]
 
-	last atomic.Pointer[string] // why the target failed last, for people
+	renew   sync.RWMutex // guards machine: held for reading while one is in use
+	machine *machine
 
-	dirty atomic.Bool // pending is not empty
-	mu    sync.Mutex  // guards pending
-	// pending holds what gobreaker said under its own lock until publish can act on it.
-	pending []Transition
+	news news
 }
 
-// New makes a closed breaker. listen hears each transition once, in order, after the call that caused it.
+// machine is one gobreaker with the settings that it was made for.
+type machine struct {
+	*gobreaker.TwoStepCircuitBreaker[struct{}]
+	settings Settings
+}
+
+// New makes a closed breaker. listen hears each transition once, in order, soon after the call that caused it.
 func New(target string, s Settings, listen func(Transition)) *Breaker {
-	b := &Breaker{target: target, settings: s, listen: listen}
-	b.cb = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Name:        target,
+	b := &Breaker{target: target, listen: listen, born: time.Now()}
+	b.machine = b.newMachine(s)
+	return b
+}
+
+func (b *Breaker) newMachine(s Settings) *machine {
+	m := &machine{settings: s}
+	m.TwoStepCircuitBreaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Name:        b.target,
 		MaxRequests: 1,
-		Timeout:     s.OpenFor,
+		// gobreaker is still open at the very end of Timeout.
+		Timeout:     max(s.OpenFor-1, 1),
 		ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= s.Failures },
-		// gobreaker: "OnStateChange is called whenever the state of the CircuitBreaker changes", under its lock.
-		OnStateChange: func(_ string, from, to gobreaker.State) { b.note(state(from), state(to)) },
+		// "OnStateChange is called whenever the state of the CircuitBreaker changes", under gobreaker's lock.
+		OnStateChange: func(_ string, from, to gobreaker.State) { b.note(m, from, to) },
 		IsSuccessful:  func(err error) bool { return errors.Is(err, outcomeError(Success)) },
 		IsExcluded:    func(err error) bool { return errors.Is(err, outcomeError(Excluded)) },
 	})
-	return b
+	return m
 }
 
 func state(s gobreaker.State) State {
@@ -113,110 +124,140 @@ func state(s gobreaker.State) State {
 	}
 }
 
-func (b *Breaker) note(from, to State) {
-	if to == Open {
-		b.openUntil.Store(time.Now().Add(b.settings.OpenFor).UnixNano())
-	}
-	b.mu.Lock()
-	b.pending = append(b.pending, Transition{b.target, from, to})
-	b.mu.Unlock()
-	b.dirty.Store(true)
+// use runs f on the machine of now, then tells what changed by it.
+func (b *Breaker) use(f func(m *machine)) {
+	b.renew.RLock()
+	f(b.machine)
+	b.renew.RUnlock()
+	b.news.tell(b.listen)
 }
 
-// publish tells listen what note wrote down. It runs after every call into gobreaker, outside its lock.
-func (b *Breaker) publish() {
-	if !b.dirty.Swap(false) {
+// note takes down a transition of m, unless m is no longer, or not yet, the machine. Caller holds renew.
+func (b *Breaker) note(m *machine, from, to gobreaker.State) {
+	if m != b.machine {
 		return
 	}
-	b.mu.Lock()
-	pending := b.pending
-	b.pending = nil
-	b.mu.Unlock()
-	for _, t := range pending {
-		b.listen(t)
+	if to == gobreaker.StateOpen {
+		b.openUntil.Store(b.at(time.Now().Add(m.settings.OpenFor)))
+	}
+	b.news.add(Transition{b.target, state(from), state(to)})
+}
+
+// Renew changes the settings, for a reload. A closed breaker keeps its failures, short of opening by them; one that
+// was not closed is open anew for the new OpenFor, and what its trial comes to no longer counts.
+func (b *Breaker) Renew(s Settings) {
+	b.renew.Lock()
+	if b.machine.settings != s {
+		b.replace(s)
+	}
+	b.renew.Unlock()
+	b.news.tell(b.listen)
+}
+
+// replace makes a machine of s that is where the old one was. Caller holds renew.
+func (b *Breaker) replace(s Settings) {
+	old, next := b.machine, b.newMachine(s)
+	was := old.State()
+	failures := min(int(old.Counts().ConsecutiveFailures), s.Failures-1)
+	if was != gobreaker.StateClosed {
+		failures = s.Failures
+		b.openUntil.Store(b.at(time.Now().Add(s.OpenFor)))
+	}
+	for range failures {
+		next.count(Failure)
+	}
+	b.machine = next
+	if was == gobreaker.StateHalfOpen {
+		b.news.add(Transition{b.target, HalfOpen, Open})
 	}
 }
 
-// Renew gives the breaker that replaces b after a reload: b itself when the settings are the same; otherwise
-// a new one that is open if b was, and keeps the cooldown.
-func (b *Breaker) Renew(s Settings) *Breaker {
-	if s == b.settings {
-		return b
+// count counts an outcome of a call that took no permit, if m is closed: a trial's result belongs to its permit.
+func (m *machine) count(o Outcome) {
+	if m.State() != gobreaker.StateClosed {
+		return
 	}
-	next := New(b.target, s, b.listen)
-	next.Cool(time.Unix(0, b.cooling.Load()))
-	if b.State() != Closed {
-		next.trip()
-	}
-	return next
-}
-
-func (b *Breaker) trip() {
-	for range b.settings.Failures {
-		b.Observe(Failure)
+	if done, err := m.Allow(); err == nil {
+		done(outcomeError(o))
 	}
 }
 
-// Allow takes a permit to try the target now, or says why not (errors.Is ErrRefused).
-func (b *Breaker) Allow() (*Permit, error) {
-	if time.Now().UnixNano() < b.cooling.Load() {
-		return nil, ErrCooling
-	}
-	done, err := b.cb.Allow()
-	b.publish()
-	switch {
-	case errors.Is(err, gobreaker.ErrOpenState):
-		return nil, ErrOpen
-	case err != nil:
-		return nil, ErrBusy
-	}
-	return &Permit{b: b, done: done}, nil
-}
-
-// Check says what Allow would, without taking a permit.
-func (b *Breaker) Check() error {
-	if time.Now().UnixNano() < b.cooling.Load() {
-		return ErrCooling
-	}
-	switch b.State() {
-	case Open:
+// check says what Allow would.
+func (m *machine) check() error {
+	switch m.State() {
+	case gobreaker.StateOpen:
 		return ErrOpen
-	case HalfOpen:
-		if c := b.cb.Counts(); c.Requests > c.TotalExclusions {
+	case gobreaker.StateHalfOpen:
+		if c := m.Counts(); c.Requests > c.TotalExclusions {
 			return ErrBusy
 		}
 	}
 	return nil
 }
 
+// Allow takes a permit to try the target now, or says why not (errors.Is ErrRefused).
+func (b *Breaker) Allow() (*Permit, error) {
+	if b.isCooling() {
+		return nil, ErrCooling
+	}
+	p := &Permit{b: b}
+	var err error
+	b.use(func(m *machine) { p.done, err = m.Allow() })
+	switch {
+	case errors.Is(err, gobreaker.ErrOpenState):
+		return nil, ErrOpen
+	case err != nil:
+		return nil, ErrBusy
+	}
+	return p, nil
+}
+
+// Check says what Allow would, without taking a permit.
+func (b *Breaker) Check() (err error) {
+	if b.isCooling() {
+		return ErrCooling
+	}
+	b.use(func(m *machine) { err = m.check() })
+	return err
+}
+
 // Observe counts an outcome for which this process holds no permit: the report of another replica's attempt.
-// Only a closed breaker listens: a trial's result belongs to its permit.
+// Only a closed breaker listens.
 func (b *Breaker) Observe(o Outcome) {
-	if b.State() != Closed {
-		return
-	}
-	if done, err := b.cb.Allow(); err == nil {
-		done(outcomeError(o))
-	}
-	b.publish()
+	b.use(func(m *machine) { m.count(o) })
 }
 
 // State is the state now; an open breaker whose time is over becomes half-open by being asked.
-func (b *Breaker) State() State {
-	s := state(b.cb.State())
-	b.publish()
+func (b *Breaker) State() (s State) {
+	b.use(func(m *machine) { s = state(m.State()) })
 	return s
 }
 
 // Cool keeps the target from being tried before until. Cooldowns merge by the later end: an answer without
 // Retry-After must not shorten one that had it.
 func (b *Breaker) Cool(until time.Time) {
-	for next := until.UnixNano(); ; {
+	for next := b.at(until); ; {
 		now := b.cooling.Load()
 		if next <= now || b.cooling.CompareAndSwap(now, next) {
 			return
 		}
 	}
+}
+
+func (b *Breaker) at(t time.Time) int64 { return int64(t.Sub(b.born)) }
+
+func (b *Breaker) isCooling() bool { return b.at(time.Now()) < b.cooling.Load() }
+
+// Cooling is the end of the cooldown; it may lie in the past.
+func (b *Breaker) Cooling() time.Time { return b.born.Add(time.Duration(b.cooling.Load())) }
+
+// Returns is the earliest time at which Allow may give a permit again; the past means now.
+func (b *Breaker) Returns() time.Time {
+	at := b.cooling.Load()
+	if b.State() == Open {
+		at = max(at, b.openUntil.Load())
+	}
+	return b.born.Add(time.Duration(at))
 }
 
 // Blame notes why the target failed, in the word that people are told.
@@ -230,18 +271,6 @@ func (b *Breaker) Last() string {
 	return ""
 }
 
-// Cooling is the end of the cooldown; it may lie in the past.
-func (b *Breaker) Cooling() time.Time { return time.Unix(0, b.cooling.Load()) }
-
-// Returns is the earliest time at which Allow may give a permit again; the past means now.
-func (b *Breaker) Returns() time.Time {
-	at := b.cooling.Load()
-	if b.State() == Open {
-		at = max(at, b.openUntil.Load())
-	}
-	return time.Unix(0, at)
-}
-
 // Permit is the right to try a target once.
 //
 // Ownership: whoever got it from Allow, who defers Release. The first Done or Release counts, later ones do not.
@@ -251,13 +280,13 @@ type Permit struct {
 	used atomic.Bool
 }
 
-// Done gives the permit back with what the call came to.
+// Done gives the permit back with what the call came to. It does not count when the breaker has changed its state
+// since Allow.
 func (p *Permit) Done(o Outcome) {
 	if p.used.Swap(true) {
 		return
 	}
-	p.done(outcomeError(o))
-	p.b.publish()
+	p.b.use(func(*machine) { p.done(outcomeError(o)) })
 }
 
 // Release gives back a permit whose call came to nothing that can be counted.
