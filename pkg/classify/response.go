@@ -1,6 +1,12 @@
 package classify
 
-import "time"
+import (
+	"strings"
+	"time"
+
+	"understudy/pkg/classify/decode"
+	"understudy/pkg/classify/jsonscan"
+)
 
 // Options says what is known of a response before it arrives.
 type Options struct {
@@ -11,56 +17,252 @@ type Options struct {
 	MaxEvent  int       // bytes of one SSE event; 0 is 1 MiB; a larger one makes the answer malformed
 }
 
-// Response reads one HTTP response as it arrives. It belongs to one goroutine.
+// Limits of what is read of one response.
+const (
+	defaultMaxEvent = 1 << 20
+	maxDecoded      = 512 << 20 // bytes that an encoded body may decode to; more makes it malformed
+	maxErrorBody    = 64 << 10  // bytes of an error's body that are looked at
+)
+
+// Response reads one HTTP response as it arrives and says what it was. The order of calls is Header, Feed for each
+// piece of the body, and End or Abort; the verdict is final then. It belongs to one goroutine, starts none, and needs
+// no closing. What it holds does not grow with the body: one event of at most MaxEvent bytes, 64 KiB of an error's
+// body, and the window of a content coding.
 type Response struct {
-	o       Options
-	verdict Verdict
-	fed     int64
+	o Options
+	d *dialect // nil while unknown
+
+	headed      bool
+	status      int
+	eventStream bool // what the content type says
+	encoding    string
+	requestID   string
+	retryMS     int64
+
+	dec *decode.Decoder // nil for identity
+	in  reader
+	fed int64
+
+	facts   facts
+	scan    *jsonscan.Scanner
+	started bool // content was seen
+	ended   bool // the end marker was seen: nothing behind it counts
+	cut     bool // the content coding ended too early
+	told    Verdict
+	failed  []byte // the event that decided a failure
+	safe    int64  // how much may be passed on, once frozen
+	frozen  bool
 	final   bool
 }
 
-// New returns a reader for one response.
-func New(o Options) *Response { return &Response{o: o} }
-
-// Header takes the status and the headers, once, before any body. get is asked for lower-case names.
-func (r *Response) Header(status int, get func(lowerCaseName string) string) {
-	r.verdict.Status = status
+// reader reads one kind of body, decoded.
+type reader interface {
+	feed(p []byte)
+	end()        // the body ended as HTTP wants
+	safe() int64 // bytes that may be passed on, if the body is not encoded
 }
 
-// Feed takes body bytes as received, still content-encoded; p is not kept.
+// New returns a reader for one response.
+func New(o Options) *Response {
+	if o.MaxEvent <= 0 {
+		o.MaxEvent = defaultMaxEvent
+	}
+	r := &Response{o: o, d: dialectOf(o.API)}
+	r.scan = jsonscan.New(anyTree, &r.facts)
+	return r
+}
+
+// Header takes the status and the headers, once, before any body. get is asked for lower-case names and returns ""
+// for a header that is absent.
+func (r *Response) Header(status int, get func(lowerCaseName string) string) {
+	r.headed, r.status = true, status
+	kind, _, _ := strings.Cut(get("content-type"), ";")
+	r.eventStream = strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+	r.requestID = first(get("request-id"), get("x-request-id"), get("x-generation-id"))
+	r.retryMS = retryAfter(get, r.o.Now)
+	r.encoding = coding(get("content-encoding"))
+	if r.encoding != "" {
+		r.dec = decode.New(r.encoding, maxDecoded, func(p []byte) { r.in.feed(p) })
+	}
+	if answer(status) {
+		r.in = &sniffer{r: r}
+	} else {
+		r.in = &failure{r: r}
+	}
+}
+
+// answer reports whether a status promises an answer: an LLM call has no use for 204, nor for 1xx and 3xx.
+func answer(status int) bool { return status >= 200 && status < 300 && status != 204 }
+
+// coding is the one content coding that has to be undone, "" for none. Several make a name that is not known.
+func coding(header string) string {
+	var names []string
+	for name := range strings.SplitSeq(strings.ToLower(header), ",") {
+		if name = strings.TrimSpace(name); name != "" && name != "identity" {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// Feed takes body bytes as received, still content-encoded; p is not kept. How the body is cut into pieces makes no
+// difference to any result.
 func (r *Response) Feed(p []byte) Progress {
+	if r.final || r.in == nil {
+		return r.progress()
+	}
 	r.fed += int64(len(p))
+	if r.dec == nil {
+		r.in.feed(p)
+	} else if r.dec.Write(p) != nil {
+		r.decide(Malformed, "content-encoding "+r.encoding)
+	}
+	return r.progress()
+}
+
+func (r *Response) progress() Progress {
+	switch {
+	case r.told.Class != None && r.told.Class != OK:
+		return Decided
+	case r.started:
+		return Started
+	}
 	return Waiting
 }
 
-// End says that the body has ended: clean as HTTP wants it, or cut. The verdict is final.
+// End says that the body has ended: clean as HTTP wants it, or cut. The verdict is final; later calls return it
+// again. A cut answer is Transport unless it is complete; a cut error is told by what is there.
 func (r *Response) End(clean bool) Verdict {
-	if !r.final && clean && r.verdict.Status == 200 {
-		r.verdict.Class = OK
+	if r.final {
+		return r.Verdict()
+	}
+	if r.in == nil {
+		return r.Abort(Transport, "no response")
+	}
+	r.cut = r.dec != nil && !r.dec.Whole()
+	r.in.end()
+	if !clean && r.told.Class == Truncated {
+		r.told.Class, r.told.Detail, r.told.Status = Transport, "body cut", r.dialect().honest(Transport)
 	}
 	r.final = true
-	return r.verdict
+	return r.Verdict()
 }
 
-// Abort ends the reading with a class that the bytes do not tell: our deadline, a hang-up, a transport fault.
+// Abort ends the reading with a class that the bytes do not tell: our own deadline, a hang-up, a transport fault.
+// What is known so far is kept: usage, model, and content seen. A class that was already decided stays, a complete
+// answer stays OK, and an error status that broke off speaks for itself unless the client hung up.
 func (r *Response) Abort(c Class, detail string) Verdict {
-	if !r.final {
-		r.verdict.Class, r.verdict.Detail, r.final = c, detail, true
+	if r.final {
+		return r.Verdict()
 	}
-	return r.verdict
+	switch _, isError := r.in.(*failure); {
+	case isError && c != Canceled, r.ended:
+		r.in.end()
+	case r.in == nil:
+		r.decideAt(PhaseTransport, c, detail, 0)
+	default:
+		r.decide(c, detail)
+	}
+	r.final = true
+	return r.Verdict()
+}
+
+// dialect is the dialect, Chat's while it is not known: it is what compatible servers speak.
+func (r *Response) dialect() *dialect {
+	if r.d == nil {
+		return &chat
+	}
+	return r.d
+}
+
+// decide decides the class where the reader stands, with the status such an answer would honestly have.
+func (r *Response) decide(c Class, detail string) { r.decideAt(r.phase(), c, detail, 0) }
+
+// decideAt decides the class, once: the first fault is the one that counts.
+func (r *Response) decideAt(p Phase, c Class, detail string, status int) {
+	if r.told.Class != None {
+		return
+	}
+	r.told.Class, r.told.Phase, r.told.Detail = c, p, detail
+	r.told.Status = firstStatus(status, r.dialect().honest(c))
+	r.told.Partial = c != OK && (r.started || !r.Streaming() && r.facts.content())
+}
+
+// phase is where the reader stands.
+func (r *Response) phase() Phase {
+	switch {
+	case !r.Streaming():
+		return PhaseBody
+	case r.started:
+		return PhaseStream
+	}
+	return PhaseFirst
+}
+
+// freeze stops the bytes that may be passed on at n.
+func (r *Response) freeze(n int64) {
+	if !r.frozen {
+		r.safe, r.frozen = n, true
+	}
 }
 
 // Verdict is what is known now; its Class is None while undecided.
-func (r *Response) Verdict() Verdict { return r.verdict }
+func (r *Response) Verdict() Verdict {
+	v, d := r.told, r.dialect()
+	v.Trips, v.Advances = v.Class.Trips(), v.Class.Advances()
+	v.Model, v.Usage = r.facts.texts[factModel], r.facts.usage(d.cachedIn)
+	v.RequestID = first(r.requestID, r.facts.texts[factRequestID])
+	if v.Class != None && v.Class != OK {
+		v.RetryAfterMS = r.retryMS
+	}
+	if v.Class == Refusal {
+		v.RefusalCategory = r.facts.texts[factCategory]
+	}
+	v.AskedTier, v.ServedTier = r.o.AskedTier, r.servedTier()
+	v.Downgraded = downgraded(v.AskedTier, v.ServedTier)
+	return v
+}
 
-// Safe is how many body bytes from the start may go to the client.
-func (r *Response) Safe() int64 { return r.fed }
+// servedTier is the tier the provider says it served. Who asked Anthropic for fast mode asked for a speed.
+func (r *Response) servedTier() string {
+	switch {
+	case r.dialect().tierAtEnd && r.Streaming() && !r.ended:
+		return ""
+	case r.o.AskedTier == "fast" && r.facts.texts[factSpeed] != "":
+		return r.facts.texts[factSpeed]
+	}
+	return r.facts.texts[factTier]
+}
 
-// FailedEvent is the data of the event that decided a failure, nil if none did.
-func (r *Response) FailedEvent() []byte { return nil }
+// Safe is how many body bytes from the start may go to the client: up to the end of the last complete, well-formed
+// and accepted SSE event with its blank line, without the event that decided a failure and all behind it. Of a JSON
+// body, an error's body and an encoded body it is all that was fed while nothing was wrong.
+func (r *Response) Safe() int64 {
+	switch {
+	case r.frozen:
+		return r.safe
+	case r.in == nil || r.dec != nil:
+		return r.fed
+	case r.final && r.told.Class == OK:
+		return r.fed
+	}
+	return r.in.safe()
+}
 
-// Streaming reports whether the body is an event stream.
-func (r *Response) Streaming() bool { return r.o.Stream }
+// FailedEvent is the data of the event that decided a failure, nil if none did: for building an honest end.
+func (r *Response) FailedEvent() []byte { return r.failed }
+
+// Streaming reports whether the body is an event stream, by its first bytes or, before they are here, by its content
+// type.
+func (r *Response) Streaming() bool {
+	switch r.in.(type) {
+	case *events:
+		return true
+	case *sniffer:
+		return r.eventStream
+	}
+	return false
+}
 
 // Encoded reports whether the body has a content coding other than identity.
-func (r *Response) Encoded() bool { return false }
+func (r *Response) Encoded() bool { return r.encoding != "" }

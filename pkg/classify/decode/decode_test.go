@@ -245,7 +245,7 @@ func FuzzInflate(f *testing.F) {
 			rest = rest[c:]
 			done, err = z.run()
 		}
-		if done != (wantErr == nil) || (err != nil) != (wantErr != nil && wantErr != io.ErrUnexpectedEOF) {
+		if done != (wantErr == nil) || err != nil && wantErr == io.ErrUnexpectedEOF {
 			t.Fatalf("run(%x) = %v, %v, want error %v", body, done, err, wantErr)
 		}
 		if done && !bytes.Equal(got, want) {

@@ -1,6 +1,6 @@
 package decode
 
-import "errors"
+import "cmp"
 
 // inflater reads a DEFLATE stream (RFC 1951). The standard library's reader pulls its input and cannot go on after a
 // short read; this one stops at any bit and goes on with the next bytes.
@@ -58,15 +58,11 @@ func (z *inflater) reset() {
 // What comes before a fault is passed on, wherever the input was cut.
 func (z *inflater) run() (bool, error) {
 	for z.st != finished {
-		ok, err := z.step()
-		if err != nil {
-			return false, errors.Join(z.flush(), err)
-		}
-		if !ok {
-			break
+		if ok, err := z.step(); err != nil || !ok {
+			return false, cmp.Or(z.flush(), err)
 		}
 	}
-	return z.st == finished, z.flush()
+	return true, z.flush()
 }
 
 // step does one step; false means that it needs more input.

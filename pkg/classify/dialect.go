@@ -1,0 +1,99 @@
+package classify
+
+import "understudy/pkg/classify/jsonscan"
+
+// dialect is how one endpoint speaks: where its facts stand, and what its events and bodies mean.
+type dialect struct {
+	api  API
+	tree *jsonscan.Paths // where the facts stand, errorPaths included
+
+	is    func(f *facts) bool    // the first event, or the body, looks like this dialect
+	event func(f *facts) meaning // of one event of a stream, whose name is its type where it has none
+	body  func(f *facts) meaning // of a JSON body
+
+	endMark    string // the end marker's name, for the detail of a truncated stream
+	done       bool   // "data: [DONE]" is the end marker
+	cachedIn   bool   // usage counts cached tokens as input
+	tierAtEnd  bool   // the tier is the asked one until the last event
+	overloaded int    // the HTTP status of an overload
+	money      int    // the HTTP status of a spent budget
+}
+
+// meaning is what one event, or a whole body, says about the answer.
+type meaning struct {
+	known   bool   // it is of the dialect
+	content bool   // it carries something the model made
+	failed  bool   // it is an error, told by its error facts
+	stop    Class  // refused, filtered, or failed by a reason to stop
+	detail  string // of stop
+	end     bool   // it is the end marker
+	enough  bool   // a clean end from here on is complete
+}
+
+// errorPaths are where errors stand in every dialect: proxies answer in a dialect of their own.
+var errorPaths = map[string]jsonscan.Field{
+	"type":                      factType,
+	"object":                    factObject,
+	"status":                    factStatus,
+	"code":                      factFlatCode,
+	"message":                   factFlatText,
+	"detail":                    factFlatText,
+	"raw_status_code":           factErrorStatus,
+	"error":                     factError,
+	"error.type":                factErrorType,
+	"error.code":                factErrorCode,
+	"error.message":             factErrorText,
+	"error.status":              factErrorStatus,
+	"error.details.error_code":  factErrorCode,
+	"error.metadata.error_type": factErrorType,
+	"request_id":                factRequestID,
+}
+
+// dialects are told apart in this order.
+var dialects = []*dialect{&anthropic, &responses, &chat}
+
+// anyTree has the paths of all dialects, to read what comes before the dialect is known.
+var anyTree = jsonscan.NewPaths(errorPaths, anthropicPaths, responsesPaths, chatPaths)
+
+// dialectOf is the dialect of an endpoint, nil for APIUnknown.
+func dialectOf(api API) *dialect {
+	for _, d := range dialects {
+		if d.api == api {
+			return d
+		}
+	}
+	return nil
+}
+
+// detect tells the dialect by what one event or body says.
+func detect(f *facts) *dialect {
+	for _, d := range dialects {
+		if d.is(f) {
+			return d
+		}
+	}
+	return &chat
+}
+
+// stops are the reasons to stop that are not a good end. Refused and filtered answers are whole answers; the others
+// are failures. Every other reason, also an unknown one, is a good end.
+var stops = map[string]stop{
+	"refusal":                      {Refusal, "wire-formats 1c: stop_reason refusal"},
+	"content_filter":               {Filtered, "wire-formats 5c: moderation cut; 6: incomplete_details.reason"},
+	"error":                        {ServerError, "wire-formats 9: OpenRouter choices[].finish_reason error"},
+	"insufficient_system_resource": {Overloaded, "wire-formats 9: DeepSeek"},
+	"aborted":                      {ServerError, "wire-formats 9: DeepSeek"},
+}
+
+type stop struct {
+	class  Class
+	source string
+}
+
+// stopped adds what a stop reason says to m.
+func (m meaning) stopped(reason string) meaning {
+	if c := stops[reason].class; c != None {
+		m.stop, m.detail = c, reason
+	}
+	return m
+}

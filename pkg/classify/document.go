@@ -1,0 +1,74 @@
+package classify
+
+import "understudy/pkg/classify/jsonscan"
+
+// document reads a JSON body.
+type document struct {
+	r    *Response
+	base int64 // bytes before the body, a byte order mark included
+	good int64 // bytes of it that are JSON
+	bom  bool  // looked for
+}
+
+func newDocument(r *Response, base int64) *document {
+	r.facts.next()
+	r.scan.Reset(r.tree())
+	return &document{r: r, base: base}
+}
+
+func (d *document) safe() int64 { return d.base + d.good }
+
+// feed reads on. The sniffer's bytes come first and in one piece, so a byte order mark is whole.
+func (d *document) feed(p []byte) {
+	if d.r.scan.State() == jsonscan.Broken || d.r.told.Class != None {
+		return
+	}
+	if !d.bom && len(p) >= len(bom) && string(p[:len(bom)]) == bom {
+		p = p[len(bom):]
+		d.base += int64(len(bom))
+	}
+	d.bom = true
+	d.good += int64(d.r.scan.Feed(p))
+	if d.r.scan.State() == jsonscan.Broken {
+		d.r.freeze(d.safe())
+		d.r.decide(Malformed, "not json")
+	}
+}
+
+// end settles the body by what it says.
+func (d *document) end() {
+	r := d.r
+	if r.told.Class != None {
+		return
+	}
+	if r.scan.State() != jsonscan.Whole || r.cut {
+		r.decide(Truncated, "json cut")
+		return
+	}
+	if r.d == nil {
+		r.d = detect(&r.facts)
+	}
+	d.settle(r.d.body(&r.facts))
+}
+
+func (d *document) settle(m meaning) {
+	r := d.r
+	t := troubleOf(&r.facts, r.status, r.o.AskedTier)
+	switch {
+	case m.failed:
+		class, status, _ := r.d.classify(t)
+		r.decideAt(PhaseBody, class, t.detail(), status)
+		return
+	case !m.known:
+		r.decide(Malformed, "json of another kind")
+		return
+	case m.stop == Refusal || m.stop == Filtered:
+		r.decideAt(PhaseBody, m.stop, m.detail, r.status)
+	case m.stop != None:
+		r.decide(m.stop, m.detail)
+		return
+	default:
+		r.decideAt(PhaseBody, OK, "", r.status)
+	}
+	r.told.Complete = true
+}

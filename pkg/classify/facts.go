@@ -1,0 +1,171 @@
+package classify
+
+import (
+	"strconv"
+
+	"understudy/pkg/classify/jsonscan"
+)
+
+// The facts that events and bodies are searched for. A dialect says at which paths they stand.
+const (
+	_ jsonscan.Field = iota
+
+	// Counts of tokens, as the provider counts; the last one given holds.
+	factInput
+	factOutput
+	factCacheRead
+	factCacheWrite
+	factReasoning
+
+	// Texts and numbers, kept as they stand. The first three hold for the response, the others for one event.
+	factModel
+	factTier
+	factSpeed
+	factType     // what the event or object is
+	factObject   // the same in OpenAI's words
+	factStatus   // a Responses object's status; in some errors the HTTP status
+	factReason   // why a Responses object is incomplete
+	factStop     // why the model stopped; of several choices the one that says most
+	factCategory // of a refusal
+	factErrorType
+	factErrorCode
+	factErrorText
+	factFlatCode // code and message of an error without an error object
+	factFlatText
+	factErrorStatus
+	factRequestID
+
+	// Marks: the thing is there, and not empty.
+	factText    // generated text, a string that is not empty
+	factPart    // a generated part
+	factRefusal // text of a refusal
+	factError
+	factShape // what only this dialect has
+	factChoice
+	factIndex
+)
+
+const (
+	firstText = factModel
+	firstMark = factText
+)
+
+// facts is what one response has said so far. It implements jsonscan.Sink.
+type facts struct {
+	tokens [firstText]int64
+	texts  [firstMark]string // kept over events, so that a text said again costs nothing
+	set    uint64            // a bit for each fact of the current event or body
+
+	// Chat choices by index, those above 63 counted as 63: seen, and finished by a finish reason.
+	seen, finished uint64
+	index          uint
+	stopped        bool // the current choice has a finish reason
+}
+
+var _ jsonscan.Sink = (*facts)(nil)
+
+// next forgets what belongs to one event.
+func (f *facts) next() { f.set = 0 }
+
+func (f *facts) has(what jsonscan.Field) bool { return f.set&(1<<what) != 0 }
+
+func (f *facts) mark(what jsonscan.Field) { f.set |= 1 << what }
+
+// text is a fact of the current event, "" if it has none.
+func (f *facts) text(what jsonscan.Field) string {
+	if !f.has(what) {
+		return ""
+	}
+	return f.texts[what]
+}
+
+// content reports whether the event brought something that the model made.
+func (f *facts) content() bool { return f.has(factText) || f.has(factPart) }
+
+// Value takes one fact. Null, false and the empty string are none.
+func (f *facts) Value(what jsonscan.Field, k jsonscan.Kind, b []byte) {
+	switch {
+	case k == jsonscan.Null, k == jsonscan.False, k == jsonscan.String && len(b) == 0:
+	case what == factChoice:
+		f.choice(k)
+	case k == jsonscan.End:
+	case what == factIndex:
+		f.index = uint(min(number(b), 63))
+	case what == factError:
+		f.error(k, b)
+	case what == factText, what == factRefusal:
+		if k == jsonscan.String {
+			f.mark(what)
+		}
+	case what >= firstMark:
+		f.mark(what)
+	case k == jsonscan.Number && what < firstText:
+		f.tokens[what] = number(b)
+		f.mark(what)
+	case (k == jsonscan.String || k == jsonscan.Number) && what >= firstText:
+		f.keep(what, b)
+	}
+}
+
+// keep keeps a text. A stop reason that is a class of its own is not replaced by that of another choice.
+func (f *facts) keep(what jsonscan.Field, b []byte) {
+	if what == factStop {
+		f.stopped = true
+		if f.has(what) && stops[string(b)].class == None {
+			return
+		}
+	}
+	if f.texts[what] != string(b) {
+		f.texts[what] = string(b)
+	}
+	f.mark(what)
+}
+
+// error marks an error; one that is only a string is its text.
+func (f *facts) error(k jsonscan.Kind, b []byte) {
+	f.mark(factError)
+	if k == jsonscan.String {
+		f.keep(factErrorText, b)
+	}
+}
+
+// choice opens or closes one of a chat answer's choices.
+func (f *facts) choice(k jsonscan.Kind) {
+	switch k {
+	case jsonscan.Object:
+		f.index, f.stopped = 0, false
+	case jsonscan.End:
+		f.seen |= 1 << f.index
+		if f.stopped {
+			f.finished |= 1 << f.index
+		}
+	}
+}
+
+// allFinished reports whether every choice that was seen has its finish reason.
+func (f *facts) allFinished() bool { return f.seen != 0 && f.seen == f.finished }
+
+// usage is what was counted, with the provider's way of counting made the same for all. cached says that the
+// provider's input includes the cached tokens.
+func (f *facts) usage(cached bool) Usage {
+	u := Usage{
+		Input:      f.tokens[factInput],
+		Output:     f.tokens[factOutput],
+		CacheRead:  f.tokens[factCacheRead],
+		CacheWrite: f.tokens[factCacheWrite],
+		Reasoning:  f.tokens[factReasoning],
+	}
+	if cached {
+		u.Input = max(0, u.Input-u.CacheRead-u.CacheWrite)
+	}
+	return u
+}
+
+// number reads a count. What is negative, or no number, is 0; what a float64 cannot count exactly is cut.
+func number(b []byte) int64 {
+	v, err := strconv.ParseFloat(string(b), 64)
+	if err != nil || v < 0 {
+		return 0
+	}
+	return int64(min(v, 1<<53))
+}

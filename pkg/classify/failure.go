@@ -1,0 +1,58 @@
+package classify
+
+import (
+	"bytes"
+
+	"understudy/pkg/classify/sse"
+)
+
+// failure reads the body of an error status: the class is told by both, at the end.
+type failure struct {
+	r    *Response
+	body []byte // its first 64 KiB
+}
+
+func (f *failure) feed(p []byte) {
+	f.body = append(f.body, p[:min(len(p), maxErrorBody-len(f.body))]...)
+}
+
+func (f *failure) safe() int64 { return f.r.fed }
+
+// end decides the class: a code in the body beats the status.
+func (f *failure) end() {
+	r := f.r
+	f.find()
+	if r.d == nil {
+		r.d = detect(&r.facts)
+	}
+	t := troubleOf(&r.facts, r.status, r.o.AskedTier)
+	class, status, told := r.d.classify(t)
+	phase := PhaseStatus
+	if told {
+		phase = PhaseBody
+	}
+	if class == Malformed {
+		status = r.d.honest(class)
+	}
+	r.decideAt(phase, class, t.detail(), status)
+}
+
+// find looks for the error's facts, those of any dialect since a proxy may have answered: in JSON, which may be cut, or in an event stream ("SSE body on 4xx", 13.6).
+func (f *failure) find() {
+	f.r.facts.next()
+	body := bytes.TrimLeft(bytes.TrimPrefix(f.body, []byte(bom)), " \t\r\n")
+	if len(body) > 0 && (body[0] == '{' || body[0] == '[') {
+		f.r.read(anyTree, body)
+		return
+	}
+	framer := sse.New(maxErrorBody)
+	framer.Feed(f.body)
+	for ev, ok := framer.Next(); ok; ev, ok = framer.Next() {
+		if f.r.read(anyTree, ev.Data); f.r.facts.has(factError) {
+			return
+		}
+	}
+	if ev, ok := framer.Tail(); ok {
+		f.r.read(anyTree, ev.Data)
+	}
+}

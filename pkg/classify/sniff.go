@@ -1,0 +1,126 @@
+package classify
+
+import "bytes"
+
+// sniffer waits for the first bytes of an answer, and then reads on with the reader they call for: wrong content
+// types are common (wire-formats 13.6).
+type sniffer struct {
+	r    *Response
+	head []byte // first bytes, from the first that is no line end
+	base int64  // line ends before them: keep-alives
+}
+
+// bodyKind is what a body looks like.
+type bodyKind uint8
+
+const (
+	kindUnknown bodyKind = iota // too few bytes
+	kindEvents
+	kindDocument
+	kindHTML
+)
+
+// maxHead is how many bytes the sniffer waits for at most.
+const maxHead = 64
+
+func (s *sniffer) feed(p []byte) {
+	if len(s.head) == 0 {
+		rest := bytes.TrimLeft(p, "\r\n")
+		s.base += int64(len(p) - len(rest))
+		p = rest
+	}
+	n := min(len(p), maxHead-len(s.head))
+	known := len(s.head)
+	for i := known; i < known+n; i++ {
+		s.head = append(s.head, p[i-known])
+		if kind := sniff(s.head, s.r.eventStream); kind != kindUnknown {
+			s.become(kind, p[i-known+1:])
+			return
+		}
+	}
+	if len(s.head) == maxHead {
+		s.become(kindDocument, p[n:])
+	}
+}
+
+// become hands over to the reader for kind, which gets the first bytes and the rest.
+func (s *sniffer) become(kind bodyKind, rest []byte) {
+	r := s.r
+	switch kind {
+	case kindEvents:
+		r.in = newEvents(r, s.base)
+	default:
+		r.in = newDocument(r, s.base)
+	}
+	if kind == kindHTML {
+		r.freeze(s.base)
+		r.decide(Malformed, "html")
+	}
+	r.in.feed(s.head)
+	if len(rest) > 0 {
+		r.in.feed(rest)
+	}
+}
+
+// end settles a body that ended before it could be told.
+func (s *sniffer) end() {
+	if len(s.head) == 0 {
+		s.empty()
+		return
+	}
+	kind := kindDocument
+	if s.r.eventStream {
+		kind = kindEvents
+	}
+	s.become(kind, nil)
+	s.r.in.end()
+}
+
+// empty settles a body without a byte.
+func (s *sniffer) empty() {
+	phase := PhaseBody
+	if s.r.eventStream || s.r.o.Stream {
+		phase = PhaseEnd
+	}
+	s.r.decideAt(phase, Truncated, "empty", 0)
+}
+
+func (s *sniffer) safe() int64 { return s.base + int64(len(s.head)) }
+
+const bom = "\xEF\xBB\xBF"
+
+// sniff tells a body by its first bytes. eventStream is what the content type says.
+func sniff(head []byte, eventStream bool) bodyKind {
+	if len(head) < len(bom) && bytes.HasPrefix([]byte(bom), head) {
+		return kindUnknown
+	}
+	head = bytes.TrimLeft(bytes.TrimPrefix(head, []byte(bom)), " \t\r\n")
+	switch {
+	case len(head) == 0:
+		return kindUnknown
+	case head[0] == '{', head[0] == '[':
+		return kindDocument
+	case head[0] == '<':
+		return kindHTML
+	case head[0] == ':', eventStream:
+		return kindEvents
+	}
+	return sniffField(head)
+}
+
+// sniffField reports whether head starts with a field of an event.
+func sniffField(head []byte) bodyKind {
+	for _, field := range []string{"data", "event", "id", "retry"} {
+		n := min(len(field), len(head))
+		if string(head[:n]) != field[:n] {
+			continue
+		}
+		if len(head) <= len(field) {
+			return kindUnknown
+		}
+		if bytes.IndexByte([]byte(":\r\n"), head[len(field)]) >= 0 {
+			return kindEvents
+		}
+	}
+	return kindDocument
+}
