@@ -53,6 +53,7 @@ func (e *events) event(ev sse.Event, tail bool) {
 		return
 	}
 	e.any = true
+	r.events++
 	r.facts.next()
 	switch named := string(ev.Name) == "error"; {
 	case r.read(r.tree(), data), named:

@@ -43,6 +43,7 @@ type Response struct {
 	in  reader
 	fed int64
 
+	events  int64 // read so far
 	facts   facts
 	scan    *jsonscan.Scanner
 	started bool // content was seen
@@ -205,6 +206,9 @@ func (r *Response) freeze(n int64) {
 		r.safe, r.frozen = n, true
 	}
 }
+
+// Events is how many events of the stream have been read so far; comments and events without data are none.
+func (r *Response) Events() int64 { return r.events }
 
 // Verdict is what is known now; its Class is None while undecided.
 func (r *Response) Verdict() Verdict {
