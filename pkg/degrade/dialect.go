@@ -31,6 +31,7 @@ type anthropicError struct {
 }
 
 type openAIError struct {
+	Type  string          `json:"type,omitempty"` // "error" where the dialect is not known: both read it then
 	Error openAIErrorBody `json:"error"`
 }
 

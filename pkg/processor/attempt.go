@@ -37,6 +37,9 @@ type attempt struct {
 	state state
 	out   []*extproc.ProcessingResponse
 
+	bodies []*bodyMessage // for use and reuse; the first used of them are in out
+	used   int
+
 	head     head
 	api      classify.API
 	chain    *config.Chain
@@ -78,6 +81,17 @@ func (a *attempt) step(m *extproc.ProcessingRequest) {
 
 func (a *attempt) send(m *extproc.ProcessingResponse) { a.out = append(a.out, m) }
 
+// sendBody sends on a piece of the answer.
+func (a *attempt) sendBody(p []byte, end bool) {
+	if a.used == len(a.bodies) {
+		a.bodies = append(a.bodies, newBodyMessage())
+	}
+	m := a.bodies[a.used]
+	a.used++
+	m.streamed.Body, m.streamed.EndOfStream = p, end
+	a.send(&m.resp)
+}
+
 // flush sends what the last step decided. It blocks while a slow client is not reading: the pump then takes no
 // more from Envoy, which is the back pressure that reaches the provider.
 func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
@@ -88,13 +102,25 @@ func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 		}
 	}
 	if len(a.out) > 0 {
-		a.out = a.out[:0]
+		a.reuse()
 		a.clock.flushed(time.Now())
 		if a.state >= sent {
 			a.unreserve()
 		}
 	}
 	return nil
+}
+
+// reuse takes back what has been sent; a burst's worth of messages is not kept.
+func (a *attempt) reuse() {
+	a.out = a.out[:0]
+	for _, m := range a.bodies[:a.used] {
+		m.streamed.Body = nil
+	}
+	a.used = 0
+	if len(a.bodies) > 4 {
+		a.bodies = a.bodies[:4:4]
+	}
 }
 
 // close ends an attempt whose stream is gone. What is not known by then, the access log may tell.

@@ -85,7 +85,7 @@ func (c *clock) bounds() [6]struct {
 	return [...]struct {
 		at  time.Time
 		why cause
-	}{{c.waited, waited}, {c.first, firstContent}, {c.whole, wholeAnswer}, {quiet, idle}, {c.total, total}, {c.hold, holdTime}}
+	}{{c.total, total}, {c.waited, waited}, {c.first, firstContent}, {c.whole, wholeAnswer}, {quiet, idle}, {c.hold, holdTime}}
 }
 
 // due is the next deadline, zero without any.
@@ -99,7 +99,7 @@ func (c *clock) due() time.Time {
 	return next
 }
 
-// ring is a deadline that is over.
+// ring is a deadline that is over, that of the exchange before any other.
 func (c *clock) ring(now time.Time) cause {
 	for _, b := range c.bounds() {
 		if !b.at.IsZero() && !now.Before(b.at) {

@@ -98,13 +98,13 @@ func (a *attempt) release(n int64, end bool) {
 		n -= size
 		w.sent += size
 		a.count(-size)
-		a.send(responseBody(chunk, end && n == 0))
+		a.sendBody(chunk, end && n == 0)
 		if end && n == 0 {
 			return
 		}
 	}
 	if end {
-		a.send(responseBody(nil, true))
+		a.sendBody(nil, true)
 	}
 }
 
@@ -267,7 +267,7 @@ func (a *attempt) cut(v classify.Verdict) {
 	w := &a.answer
 	a.release(w.resp.Safe()-w.sent, false)
 	if w.resp.Streaming() && !w.resp.Encoded() {
-		a.send(responseBody(degrade.StreamEnd(a.api, v, w.resp.FailedEvent(), w.resp.Events()), !w.trailers))
+		a.sendBody(degrade.StreamEnd(a.api, v, w.resp.FailedEvent(), w.resp.Events()), !w.trailers)
 		if w.trailers {
 			a.send(responseTrailers())
 		}

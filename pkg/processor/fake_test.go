@@ -37,7 +37,7 @@ type fakeStream struct {
 	grpc.ServerStream
 	ctx  context.Context
 	in   chan *extproc.ProcessingRequest
-	out  chan *extproc.ProcessingResponse
+	out  chan string   // described when sent: a message may be used again after that
 	done chan struct{} // Process has returned
 }
 
@@ -57,7 +57,7 @@ func (s *fakeStream) Recv() (*extproc.ProcessingRequest, error) {
 
 func (s *fakeStream) Send(m *extproc.ProcessingResponse) error {
 	select {
-	case s.out <- m:
+	case s.out <- describe(m):
 		return nil
 	case <-s.ctx.Done():
 		return s.ctx.Err()

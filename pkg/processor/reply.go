@@ -53,14 +53,27 @@ func responseHeaders(m *mutation) *extproc.ProcessingResponse {
 	}}
 }
 
-func responseBody(p []byte, end bool) *extproc.ProcessingResponse {
-	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_ResponseBody{
-		ResponseBody: &extproc.BodyResponse{Response: &extproc.CommonResponse{
-			BodyMutation: &extproc.BodyMutation{Mutation: &extproc.BodyMutation_StreamedResponse{
-				StreamedResponse: &extproc.StreamedBodyResponse{Body: p, EndOfStream: end},
-			}},
-		}},
-	}}
+// bodyMessage is a response body message in one piece of memory, which an attempt uses again once it is sent:
+// gRPC has encoded it by the time Send returns.
+type bodyMessage struct {
+	resp     extproc.ProcessingResponse
+	oneof    extproc.ProcessingResponse_ResponseBody
+	body     extproc.BodyResponse
+	common   extproc.CommonResponse
+	mutation extproc.BodyMutation
+	choice   extproc.BodyMutation_StreamedResponse
+	streamed extproc.StreamedBodyResponse
+}
+
+func newBodyMessage() *bodyMessage {
+	m := &bodyMessage{}
+	m.resp.Response = &m.oneof
+	m.oneof.ResponseBody = &m.body
+	m.body.Response = &m.common
+	m.common.BodyMutation = &m.mutation
+	m.mutation.Mutation = &m.choice
+	m.choice.StreamedResponse = &m.streamed
+	return m
 }
 
 func responseTrailers() *extproc.ProcessingResponse {

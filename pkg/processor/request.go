@@ -19,15 +19,11 @@ func (a *attempt) requestHeaders(h *extproc.HttpHeaders) {
 	a.head = readHead(h.Headers)
 	path := a.head.path()
 	cfg := a.book.Config
-	api, _ := provider.Endpoint(path)
-	a.api = api
-	if api == classify.APIUnknown {
-		a.api = provider.Guess(path)
-	}
+	a.api, _ = provider.Endpoint(path)
 	switch {
 	case a.head.internal:
 		a.refuse(http.StatusForbidden, "forbidden", "x-llm-internal is not for clients")
-	case a.head.method == http.MethodPost && api != classify.APIUnknown && a.protected(path):
+	case a.head.method == http.MethodPost && a.api != classify.APIUnknown && a.protected(path):
 		a.upload(h.EndOfStream)
 	default:
 		if p, ok := cfg.Passthru(path); ok {

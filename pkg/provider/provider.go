@@ -54,14 +54,6 @@ func Endpoint(path string) (api classify.API, standard string) {
 	return classify.APIUnknown, ""
 }
 
-// Guess is the endpoint whose dialect an error for path is best written in.
-func Guess(path string) classify.API {
-	if strings.Contains(path, "/v1/messages") {
-		return classify.AnthropicMessages
-	}
-	return classify.OpenAIChat
-}
-
 // ForTarget rewrites a request for a protected path. The answer is asked for unencoded, since it has to be read.
 // The error names a secret that is absent.
 func ForTarget(t *config.Target, pathAndQuery string, q Request) (Rewrite, error) {
