@@ -48,7 +48,11 @@ func errorBody(api classify.API, status int, code, message string) []byte {
 		e.Error.Type, e.Error.Message = anthropicType(status), message
 		return encode(e)
 	}
-	return encode(openAIError{openAIErrorOf(status, code, message)})
+	e := openAIError{Error: openAIErrorOf(status, code, message)}
+	if api == classify.APIUnknown {
+		e.Type, e.Error.Type = "error", anthropicType(status)
+	}
+	return encode(e)
 }
 
 func openAIErrorOf(status int, code, message string) openAIErrorBody {
