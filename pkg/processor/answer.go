@@ -19,7 +19,8 @@ type answer struct {
 	contentEncoding string
 	started         bool // content has been seen
 
-	held      [][]byte // received, not yet sent
+	held      [][]byte // received; from next on, not yet sent
+	next      int
 	heldBytes int64    // of held, as counted in the process's bound
 	fed       int64    // bytes received
 	sent      int64    // bytes sent on

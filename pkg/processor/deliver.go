@@ -33,7 +33,7 @@ func (a *attempt) count(n int64) {
 
 func (a *attempt) dropHeld() {
 	a.count(-a.answer.heldBytes)
-	a.answer.held = nil
+	a.answer.held, a.answer.next = nil, 0
 }
 
 // commit lets the headers leave: from here on this answer is the client's. extra, when not nil, holds what the
@@ -84,16 +84,25 @@ func (a *attempt) forward() {
 	}
 }
 
+// take removes at most n of the first held bytes. The list's memory is used again once it is empty.
+func (w *answer) take(n int64) []byte {
+	first := w.held[w.next]
+	if int64(len(first)) > n {
+		w.held[w.next] = first[n:]
+		return first[:n]
+	}
+	w.held[w.next] = nil
+	if w.next++; w.next == len(w.held) {
+		w.held, w.next = w.held[:0], 0
+	}
+	return first
+}
+
 // release sends the first n held bytes, and with them the end of the body where end says so.
 func (a *attempt) release(n int64, end bool) {
 	w := &a.answer
 	for n > 0 {
-		chunk := w.held[0]
-		chunk = chunk[:min(int64(len(chunk)), n, maxChunk)]
-		if w.held[0] = w.held[0][len(chunk):]; len(w.held[0]) == 0 {
-			w.held[0] = nil
-			w.held = w.held[1:]
-		}
+		chunk := w.take(min(n, maxChunk))
 		size := int64(len(chunk))
 		n -= size
 		w.sent += size
@@ -144,7 +153,7 @@ func (a *attempt) pastOf(v classify.Verdict) chain.Past {
 	case v.Phase == classify.PhaseTransport || v.Class == classify.Timeout || !fails(v):
 	case w.status >= 300:
 		past.Answer = chain.Answer{Status: honest(w.status), ContentType: w.contentType,
-			ContentEncoding: w.contentEncoding, Body: bytes.Join(w.held, nil)}
+			ContentEncoding: w.contentEncoding, Body: bytes.Join(w.held[w.next:], nil)}
 	case v.Class != classify.Truncated && v.Class != classify.Malformed:
 		ans := degrade.Whole(a.api, v, w.resp.FailedEvent())
 		past.Answer = chain.Answer{Status: ans.Status, ContentType: "application/json", Body: ans.Body}
