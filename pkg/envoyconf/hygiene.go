@@ -62,6 +62,16 @@ func (b *builder) border(p *config.Provider) *hcmv3.HttpFilter {
 	}})
 }
 
+func named(names ...string) *matcherv3.ListStringMatcher {
+	l := &matcherv3.ListStringMatcher{}
+	for _, name := range names {
+		l.Patterns = append(l.Patterns, &matcherv3.StringMatcher{
+			MatchPattern: &matcherv3.StringMatcher_Exact{Exact: name},
+		})
+	}
+	return l
+}
+
 func remove(name string) *mutationv3.HeaderMutation {
 	return &mutationv3.HeaderMutation{Action: &mutationv3.HeaderMutation_Remove{Remove: name}}
 }

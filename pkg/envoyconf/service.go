@@ -52,7 +52,7 @@ func (b *builder) wholeBody() *hcmv3.HttpFilter {
 }
 
 // serviceFilter shows each attempt to the service: the request's body whole (a full-duplex request body could not
-// fail open), the response's as it streams.
+// fail open), the response's as it streams, and no client's credential: it can replace and remove what it cannot see.
 func (b *builder) serviceFilter() *hcmv3.HttpFilter {
 	return b.filter(serviceName, &extprocv3.ExternalProcessor{
 		GrpcService:      b.service(serviceName),
@@ -70,6 +70,7 @@ func (b *builder) serviceFilter() *hcmv3.HttpFilter {
 			ResponseTrailerMode: extprocv3.ProcessingMode_SEND, // full duplex wants it
 		},
 		ResponseAttributes: []string{"response.code_details", "response.flags"},
+		ForwardRules:       &extprocv3.HeaderForwardingRules{DisallowedHeaders: named(append(credentials(), "set-cookie")...)},
 		MutationRules:      &mutationv3.HeaderMutationRules{AllowAllRouting: wrapperspb.Bool(true)},
 		MetadataOptions: &extprocv3.MetadataOptions{
 			ReceivingNamespaces: &extprocv3.MetadataOptions_MetadataNamespaces{Untyped: []string{serviceName}},
@@ -83,7 +84,7 @@ func (b *builder) service(cluster string) *corev3.GrpcService {
 	return &corev3.GrpcService{
 		TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{
 			ClusterName:             cluster,
-			MaxReceiveMessageLength: wrapperspb.UInt32(64 << 20),
+			MaxReceiveMessageLength: wrapperspb.UInt32(uint32(max(64<<20, 2*b.bodyBuffer()))),
 		}},
 		RetryPolicy: &corev3.RetryPolicy{
 			RetryOn:    "connect-failure,refused-stream,reset,unavailable",

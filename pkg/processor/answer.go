@@ -21,12 +21,12 @@ type answer struct {
 
 	held      [][]byte // received; from next on, not yet sent
 	next      int
-	heldBytes int64    // of held, as counted in the process's bound
-	fed       int64    // bytes received
-	sent      int64    // bytes sent on
-	ended     bool     // the body is complete
-	trailers  bool     // a trailers message waits for its reply
-	bodyless  bool     // the response ended with its headers
+	heldBytes int64 // of held, as counted in the process's bound
+	fed       int64 // bytes received
+	sent      int64 // bytes sent on
+	ended     bool  // the body is complete
+	trailers  bool  // a trailers message waits for its reply
+	bodyless  bool  // the response ended with its headers
 }
 
 // reader is the response's classifier, also where no response came.

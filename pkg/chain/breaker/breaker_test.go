@@ -73,6 +73,9 @@ func (r *rig) play(script string) {
 				r.calls = append(r.calls, p)
 			}
 		case 'F', 'S', 'X':
+			if len(r.calls) == 0 {
+				r.t.Fatalf("%s ends a call that was not allowed", script)
+			}
 			r.calls[0].Done(outcomes[c])
 			r.calls = r.calls[1:]
 		case 'o':
