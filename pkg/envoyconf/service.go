@@ -169,6 +169,7 @@ func (b *builder) serviceCluster(name string, replicas []config.Address) *cluste
 	return &clusterv3.Cluster{
 		Name:                 name,
 		ClusterDiscoveryType: b.discovery(replicas),
+		DnsLookupFamily:      clusterv3.Cluster_V4_PREFERRED, // "localhost" is ::1 first, where the service is not
 		ConnectTimeout:       durationpb.New(time.Second),
 		CircuitBreakers:      unlimited(),
 
