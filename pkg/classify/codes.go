@@ -26,7 +26,7 @@ func troubleOf(f *facts, status int, tier string) trouble {
 	if flat := f.text(factType); t.kind == "" && flat != "error" && !strings.HasPrefix(flat, "response.") {
 		t.kind = flat
 	}
-	if t.success() {
+	if answer(status) {
 		t.status = inBand(t.code, f.text(factErrorStatus), f.text(factStatus))
 	}
 	return t
@@ -51,9 +51,6 @@ func inBand(texts ...string) int {
 	}
 	return 0
 }
-
-// success reports that the status says nothing against the answer.
-func (t trouble) success() bool { return t.status >= 200 && t.status < 300 }
 
 // rank is when a row holds against the status.
 type rank uint8

@@ -36,6 +36,7 @@ type brotliCoding struct {
 	src  source
 	r    *brotli.Reader
 	buf  []byte
+	done bool // the stream has ended
 }
 
 func newBrotli(emit func([]byte) error) *brotliCoding {
@@ -48,15 +49,18 @@ func newBrotli(emit func([]byte) error) *brotliCoding {
 // verdict would depend on how the body was cut.
 func (b *brotliCoding) write(p []byte) error {
 	for i := range p {
+		if b.done {
+			return ErrCorrupt
+		}
 		b.src.p = p[i : i+1]
-		if err := b.drain(); err != errMore {
+		if err := b.drain(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// drain passes on all that is decoded; errMore is the good end.
+// drain passes on all that is decoded.
 func (b *brotliCoding) drain() error {
 	for {
 		n, err := b.r.Read(b.buf)
@@ -65,16 +69,27 @@ func (b *brotliCoding) drain() error {
 		}
 		switch {
 		case err == errMore:
-			return err
+			b.done = b.atEnd()
+			return nil
+		case err != nil && err.Error() == excessive:
+			b.done = true
+			return nil
 		case err != nil:
 			return ErrCorrupt
 		}
 	}
 }
 
-func (b *brotliCoding) whole() bool {
+// excessive is what the reader says at the end of a stream whose last bytes went through its internal buffer, as
+// they do one by one: it takes the buffer for bytes behind the end.
+const excessive = "brotli: excessive input"
+
+// atEnd asks the reader whether the stream may end here.
+func (b *brotliCoding) atEnd() bool {
 	b.src.ended = true
-	defer func() { b.src.ended = false }()
 	_, err := b.r.Read(b.buf)
+	b.src.ended = false
 	return err == io.EOF
 }
+
+func (b *brotliCoding) whole() bool { return b.done }

@@ -81,12 +81,12 @@ func decode(coding string, body []byte, n int) (string, bool, error) {
 // samples are texts that make every kind of block.
 func samples() map[string][]string {
 	r := rand.New(rand.NewPCG(1, 2))
-	noise := make([]byte, 200_000)
+	noise := make([]byte, 70_000)
 	for i := range noise {
 		noise[i] = byte(r.Uint32())
 	}
 	var words strings.Builder
-	for range 40_000 {
+	for range 12_000 {
 		fmt.Fprintf(&words, "word%d ", r.IntN(5000))
 	}
 	return map[string][]string{
@@ -94,9 +94,10 @@ func samples() map[string][]string {
 		"an event":         {"data: {\"a\":1}\n\n"},
 		"flushed events":   strings.SplitAfter(strings.Repeat("event: x\ndata: {\"type\":\"x\",\"delta\":{\"text\":\"hello\"}}\n\n", 30), "\n\n"),
 		"noise":            {string(noise)},
-		"long repetitions": {strings.Repeat("a", 300_000), strings.Repeat("abc", 100_000)},
+		"long repetitions": {strings.Repeat("a", 140_000), strings.Repeat("abc", 30_000)},
 		"words":            {words.String()},
 		"flushed twice":    {"a", "", "", "b"},
+		"a short ending":   {strings.Repeat(`{"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}`, 16) + "\n\n"},
 	}
 }
 
