@@ -79,6 +79,9 @@ func (p *Plan) firstAllowed(x Exchange) (*Try, error) {
 	return nil, err
 }
 
+// serviceFaults is how many attempts the hop passes on when the service is gone; the reply to the next one is final.
+const serviceFaults = 4
+
 // slot is what an attempt number means: the slot of that number, and beyond the last one, as a fault of the
 // service consumes a number too, one more walk along the slots that may be tried.
 func (p *Plan) slot(attempt int, past []Past) (index int, ok bool) {
@@ -90,10 +93,12 @@ func (p *Plan) slot(attempt int, past []Past) (index int, ok bool) {
 		return attempt - 1, true
 	}
 	walk := p.walk(past)
-	if i := max(0, attempt-n-1-len(past)); i < len(walk) {
-		return walk[i], true
+	i := max(0, attempt-n-1-len(past))
+	if i >= len(walk) && attempt > 1+serviceFaults || len(walk) == 0 {
+		return 0, false
 	}
-	return 0, false
+	// So far faults alone may have consumed the numbers, those of a short chain more than once.
+	return walk[i%len(walk)], true
 }
 
 // walk is the slots beyond the last one, in order, that are still to be walked: none when an attempt before that

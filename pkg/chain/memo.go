@@ -2,6 +2,7 @@ package chain
 
 import (
 	"container/list"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 const (
 	memoExchanges = 4096
 	memoBytes     = 32 << 20
+	memoPasts     = 64       // of one exchange; more come only where a client uses a request id again and again
 	memoBody      = 64 << 10 // of one failed answer
 	memoOverhead  = 1 << 10  // counted for each attempt, beside the body
 	memoAge       = 10 * time.Minute
@@ -52,6 +54,20 @@ type memory struct {
 	bytes    int
 }
 
+// add returns how many bytes that adds. A slice given out before stays as it is.
+func (m *memory) add(p Past) int {
+	before := m.bytes
+	from := max(0, len(m.past)+1-memoPasts)
+	for _, gone := range m.past[:from] {
+		m.bytes -= gone.size()
+	}
+	m.past = append(slices.Clone(m.past[from:]), p)
+	m.bytes += p.size()
+	return m.bytes - before
+}
+
+func (p *Past) size() int { return len(p.Answer.Body) + memoOverhead }
+
 func (m *memory) at() time.Time { return m.past[len(m.past)-1].At }
 
 // NewMemo makes an empty Memo.
@@ -65,7 +81,6 @@ func (m *Memo) Add(exchange string, p Past) {
 	if len(p.Answer.Body) > memoBody {
 		p.Answer = Answer{} // half a body is worse than none
 	}
-	size := len(p.Answer.Body) + memoOverhead
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.byID[exchange]
@@ -74,10 +89,7 @@ func (m *Memo) Add(exchange string, p Past) {
 		m.byID[exchange] = e
 	}
 	m.order.MoveToBack(e)
-	mem := e.Value.(*memory)
-	mem.past = append(mem.past[:len(mem.past):len(mem.past)], p)
-	mem.bytes += size
-	m.bytes += size
+	m.bytes += e.Value.(*memory).add(p)
 	m.trimLocked(p.At.Add(-memoAge))
 }
 
