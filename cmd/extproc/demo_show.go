@@ -11,7 +11,8 @@ func (s *story) prologue() {
 	fmt.Fprintln(s.out, "One real Envoy, the service, and two scripted providers. No account is needed.")
 	fmt.Fprintln(s.out)
 	s.line("client", "calls Envoy at %s", s.front)
-	s.line("chain", "primary/sonnet  at %s, breaker: 5 failures open it for 2 s", s.primary.server.URL("127.0.0.1"))
+	b := s.cfg.Targets["primary/sonnet"].Breaker
+	s.line("chain", "primary/sonnet  at %s, breaker: %d failures open it for %s", s.primary.server.URL("127.0.0.1"), b.Failures, b.OpenFor)
 	s.line("", "fallback/sonnet at %s", s.fallback.server.URL("127.0.0.1"))
 	s.line("metrics", "%s/metrics", s.admin)
 }

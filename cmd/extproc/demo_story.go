@@ -31,7 +31,7 @@ func steps() []step {
 		{"The primary is overloaded: 529", one(overloaded)},
 		{"A 200 that is overloaded before it says anything, replaced unseen", one(overloadedStream)},
 		{"Five failures open the breaker, and the sixth exchange does not call the primary", (*story).trip},
-		{"Recovery: one success closes the breaker", (*story).recover},
+		{"Recovery: one success closes the breaker", (*story).recovery},
 		{"An honest end: a stream that dies after content is never made to look whole", (*story).honest},
 	}
 }
@@ -158,13 +158,11 @@ func (w want) check(got seen, calls [2]int) error {
 	return errors.New(strings.Join(faults, "; "))
 }
 
-// failures are the breaker's, as in demo.yaml.
-const failures = 5
-
 // trip lets the primary fail until its breaker opens, and calls once more.
 func (s *story) trip(ctx context.Context) error {
 	s.line("sent", "a good one, which clears the count of failures, then six POST /v1/messages")
 	s.line("primary", "200, then 529 to every call")
+	failures := s.cfg.Targets["primary/sonnet"].Breaker.Failures
 	row, done := s.table("exchange", "status", "x-llm-target", "x-llm-attempts", "x-llm-fallback-reason", "calls to primary", "breaker")
 	defer done()
 	for i := range failures + 2 {
@@ -206,8 +204,8 @@ func (s *story) tripOnce(ctx context.Context, sc scene, state breaker.State, tel
 	return nil
 }
 
-// recover waits until the primary may be tried, and lets it succeed.
-func (s *story) recover(ctx context.Context) error {
+// recovery waits until the primary may be tried, and lets it succeed.
+func (s *story) recovery(ctx context.Context) error {
 	began := time.Now()
 	soon, cancel := context.WithTimeout(ctx, shortly)
 	defer cancel()
