@@ -177,7 +177,7 @@ func (p *Plan) repeats(i int, past []Past) bool {
 	}
 	last := past[len(past)-1]
 	switch {
-	case last.Slot != i-1 || last.Target != p.slots[i].Target.Name:
+	case last.Target != p.slots[i].Target.Name:
 		return false
 	case last.Verdict.Class == classify.RateLimited:
 		return p.Chain.On.RateLimited == "wait" && p.cooldown(i, last) <= p.Chain.On.MaxWait
@@ -202,7 +202,7 @@ func (p *Plan) wait(i int, past []Past) time.Duration {
 
 // more says whether an attempt after x, which was slot i, has a slot that it may try.
 func (p *Plan) more(x Exchange, i int, past []Past) bool {
-	if x.Attempt <= 0 || x.Attempt >= p.attempts {
+	if x.Attempt <= 0 {
 		return false
 	}
 	if x.Attempt > len(p.slots) {

@@ -180,6 +180,9 @@ func TestWaitingOutARateLimit(t *testing.T) {
 			b.memo.Add("x", b.past(1, 0, v))
 			time.Sleep(3 * time.Millisecond) // until it is reported, and the front is back
 			first.Report(v)
+			if !first.More(v) {
+				t.Errorf("More(%v) = false once the target cools, want true", v)
+			}
 		}
 		if got := b.begin(2, b.memo.Of("x")); got != "a again in 3s" {
 			t.Fatalf("Begin(2) = %s, want a again in 3s", got)

@@ -45,6 +45,11 @@ func TestTheBoundsOfAMemo(t *testing.T) {
 	}{
 		{"as many exchanges as there may be push one out", func(m *Memo) { addMany(m, memoExchanges-1, 0) }, true},
 		{"one exchange too many stays", func(m *Memo) { addMany(m, memoExchanges, 0) }, false},
+		{"an exchange that failed again lately makes room", func(m *Memo) {
+			addMany(m, memoExchanges-1, 0)
+			m.Add("first", Past{})
+			m.Add("last", Past{})
+		}, true},
 		{"big answers stay beyond the bytes allowed", func(m *Memo) { addMany(m, memoBytes/memoBody, memoBody) }, false},
 		{"answers too big to show take their memory", func(m *Memo) { addMany(m, memoBytes/memoBody, memoBody+1) }, true},
 		{"an exchange is remembered for ever", func(*Memo) { time.Sleep(memoAge) }, false},
