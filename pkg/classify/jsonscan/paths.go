@@ -12,7 +12,7 @@ type Paths struct{ nodes []node }
 type node struct {
 	field    Field
 	elements uint16 // the place of an array's elements, 0 if none is wanted
-	first    uint64 // a bit for each key's first byte, modulo 64: most keys of a document are not wanted
+	maybe    uint64 // a bit for the sum of each key: most keys of a document are not wanted
 	keys     []edge
 }
 
@@ -59,16 +59,19 @@ func (p *Paths) step(at uint16, key string) uint16 {
 	if key == "*" {
 		n.elements = to
 	} else {
-		n.first |= 1 << (key[0] & 63)
+		n.maybe |= 1 << sum(key)
 		n.keys = append(n.keys, edge{key, to})
 	}
 	p.nodes = append(p.nodes, node{})
 	return to
 }
 
+// sum is a number below 64 that differs for most pairs of keys.
+func sum[T string | []byte](key T) uint { return (uint(key[0]) + 7*uint(len(key))) & 63 }
+
 // find is the place of a key inside n.
 func (n *node) find(key []byte) uint16 {
-	if len(key) == 0 || n.first&(1<<(key[0]&63)) == 0 {
+	if len(key) == 0 || n.maybe&(1<<sum(key)) == 0 {
 		return dead
 	}
 	for i := range n.keys {

@@ -2,6 +2,7 @@ package jsonscan
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -81,8 +82,8 @@ func plain(p []byte) int {
 		x := binary.LittleEndian.Uint64(p[i:])
 		quote, slash := x^(ones*'"'), x^(ones*'\\')
 		hit := (quote-ones)&^quote | (slash-ones)&^slash | (x-ones*' ')&^x
-		if hit&tops != 0 {
-			break
+		if hit &= tops; hit != 0 {
+			return i + bits.TrailingZeros64(hit)/8
 		}
 	}
 	for i < len(p) && p[i] != '"' && p[i] != '\\' && p[i] >= ' ' {
@@ -234,6 +235,9 @@ func (s *Scanner) digit(c byte) {
 func (s *Scanner) number(p []byte, i int) int {
 	j := i
 	for ; j < len(p); j++ {
+		if s.num == integer && p[j]-'0' <= 9 {
+			continue
+		}
 		n := s.num.step(p[j])
 		if n == notNumber {
 			break

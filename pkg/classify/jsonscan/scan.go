@@ -114,27 +114,56 @@ func (s *Scanner) Feed(p []byte) int {
 	i := 0
 	for i < len(p) {
 		at := i
-		switch s.st {
-		case inString:
-			i = s.str(p, i)
-		case inEscape:
-			i = s.escape(p, i)
-		case inHex:
-			i = s.hexDigit(p, i)
-		case inNumber:
-			i = s.number(p, i)
-		case inWord:
-			i = s.rest(p, i)
-		case broken:
-			return i
-		default:
-			if i++; !space(p[at]) {
-				s.token(p[at])
-			}
+		if s.st < inString {
+			i = s.structure(p, i)
+		} else {
+			i = s.scalar(p, i)
 		}
 		if s.st == broken {
 			return max(at, i-1)
 		}
+	}
+	return i
+}
+
+// scalar reads on in a string, number or word.
+func (s *Scanner) scalar(p []byte, i int) int {
+	switch s.st {
+	case inString:
+		return s.str(p, i)
+	case inEscape:
+		return s.escape(p, i)
+	case inHex:
+		return s.hexDigit(p, i)
+	case inNumber:
+		return s.number(p, i)
+	case inWord:
+		return s.rest(p, i)
+	}
+	return i
+}
+
+// structure reads one byte between scalars. What mostly follows a scalar it has started, the scalar's bytes and then
+// a colon or comma, is read in the same step: this is the way nearly all bytes go.
+func (s *Scanner) structure(p []byte, i int) int {
+	if space(p[i]) {
+		return i + 1
+	}
+	s.token(p[i])
+	if i++; s.st < inString || s.st == broken || i == len(p) {
+		return i
+	}
+	i = s.scalar(p, i)
+	if i == len(p) {
+		return i
+	}
+	switch {
+	case s.st == colon && p[i] == ':':
+		s.st = value
+		return i + 1
+	case s.st == next && p[i] == ',':
+		s.comma()
+		return i + 1
 	}
 	return i
 }
@@ -262,13 +291,16 @@ func (s *Scanner) begin(rest string, k Kind) {
 
 // rest reads on in a word.
 func (s *Scanner) rest(p []byte, i int) int {
-	if p[i] != s.word[0] {
-		s.st = broken
-		return i + 1
+	n := min(len(s.word), len(p)-i)
+	for k := range n {
+		if p[i+k] != s.word[k] {
+			s.st = broken
+			return i + k + 1
+		}
 	}
-	if s.word = s.word[1:]; s.word == "" {
+	if s.word = s.word[n:]; s.word == "" {
 		s.tell(s.kind, nil)
 		s.after()
 	}
-	return i + 1
+	return i + n
 }
