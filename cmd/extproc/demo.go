@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
+	"syscall"
 	"time"
 )
 
@@ -28,6 +30,8 @@ func demo(ctx context.Context, args []string, io std) error {
 	if err != nil {
 		return err
 	}
+	signal.Ignore(syscall.SIGPIPE) // a reader that leaves must not leave Envoy and the files behind
+	defer signal.Reset(syscall.SIGPIPE)
 	bounded, cancel := context.WithTimeoutCause(ctx, demoPatience, fmt.Errorf("it is not over after %s", demoPatience))
 	defer cancel()
 	s := &stage{}
@@ -45,12 +49,26 @@ func (s *stage) perform(ctx context.Context, program string, out io.Writer) erro
 	ctx, s.fail = context.WithCancelCause(ctx)
 	err := s.start(ctx, program)
 	if err == nil {
-		err = (&story{stage: s, out: out}).tell(ctx)
+		err = (&story{stage: s, out: listened{out, s.fail}}).tell(ctx)
 	}
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		return cause
 	}
 	return err
+}
+
+// listened ends the demo when nobody reads on.
+type listened struct {
+	io.Writer
+	fail func(error)
+}
+
+func (l listened) Write(p []byte) (int, error) {
+	n, err := l.Writer.Write(p)
+	if err != nil {
+		l.fail(err)
+	}
+	return n, err
 }
 
 // lookEnvoy finds the Envoy to run: the one given, else $ENVOY, else that of the PATH.

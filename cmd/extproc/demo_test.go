@@ -100,14 +100,21 @@ understudy_breaker_state{target="primary/sonnet"} 2
 // play runs the demo with a program in the place of Envoy, and checks that nothing is left of it.
 func play(t *testing.T, ctx context.Context, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
+	var out bytes.Buffer
+	code, stderr = playTo(t, ctx, &out, args...)
+	return code, out.String(), stderr
+}
+
+func playTo(t *testing.T, ctx context.Context, out io.Writer, args ...string) (code int, stderr string) {
+	t.Helper()
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
-	var out, err bytes.Buffer
-	code = run(ctx, append([]string{"demo"}, args...), std{strings.NewReader(""), &out, &err})
+	var err bytes.Buffer
+	code = run(ctx, append([]string{"demo"}, args...), std{strings.NewReader(""), out, &err})
 	if left, _ := os.ReadDir(dir); len(left) > 0 {
 		t.Errorf("after the demo %s still holds %v", dir, left)
 	}
-	return code, out.String(), err.String()
+	return code, err.String()
 }
 
 // script writes a program.
