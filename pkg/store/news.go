@@ -1,0 +1,107 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+)
+
+type news struct {
+	subject string
+	data    []byte
+}
+
+// Publish sends news to all subscribers of subject, this store's own included, if it can: it never waits, and what
+// cannot be sent is dropped and counted.
+func (s *Store) Publish(subject string, data []byte) {
+	if s.state.Load().ses == nil {
+		s.dropped.Add(1)
+		return
+	}
+	select {
+	case s.news <- news{subject, bytes.Clone(data)}:
+	default:
+		s.dropped.Add(1)
+	}
+}
+
+// sendNews passes news on until the session ends; what then waits is stale and dropped. A goroutine of its own does it,
+// because a write may wait for a server that does not read.
+func (s *Store) sendNews(ses *session) {
+	for {
+		select {
+		case n := <-s.news:
+			if err := ses.nc.Publish(n.subject, n.data); err != nil {
+				s.dropped.Add(1)
+			}
+		case <-ses.ctx.Done():
+			for range len(s.news) {
+				<-s.news
+				s.dropped.Add(1)
+			}
+			return
+		}
+	}
+}
+
+// subscription is a wish to hear a subject, made anew in every session.
+type subscription struct {
+	store   *Store
+	subject string
+	f       func(data []byte)
+	stopped atomic.Bool
+	current atomic.Pointer[nats.Subscription]
+}
+
+// Subscribe calls f, one call at a time, with each piece of news under subject, while the store is up. f must return
+// soon and must not close the store. After stop at most a call that has begun goes on.
+func (s *Store) Subscribe(subject string, f func(data []byte)) (stop func()) {
+	sub := &subscription{store: s, subject: subject, f: f}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subs[sub] = struct{}{}
+	if ses := s.state.Load().ses; ses != nil {
+		if err := sub.begin(ses); err != nil {
+			s.suspect() // The session is ending; the next one begins the subscription.
+		}
+	}
+	return sub.stop
+}
+
+// begin subscribes in a session. The caller holds the store's mu.
+func (sub *subscription) begin(ses *session) error {
+	ns, err := ses.nc.SubscribeSync(sub.subject)
+	if err != nil {
+		return err
+	}
+	sub.current.Store(ns)
+	ses.wg.Go(func() { sub.listen(ses.ctx, ns) })
+	return nil
+}
+
+func (sub *subscription) listen(ctx context.Context, ns *nats.Subscription) {
+	for {
+		m, err := ns.NextMsgWithContext(ctx)
+		switch {
+		case errors.Is(err, nats.ErrSlowConsumer):
+			sub.store.dropped.Add(1)
+		case err != nil || sub.stopped.Load():
+			return
+		default:
+			sub.f(m.Data)
+		}
+	}
+}
+
+func (sub *subscription) stop() {
+	sub.stopped.Store(true)
+	sub.store.mu.Lock()
+	delete(sub.store.subs, sub)
+	sub.store.mu.Unlock()
+	if ns := sub.current.Load(); ns != nil {
+		ns.Unsubscribe() // Its session may be over: then it is gone anyway.
+	}
+}

@@ -1,0 +1,214 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// heartbeat is how often an idle cursor shows that it lives; after heartbeatsMissed of them it is given up. A cursor
+	// dies with the node that holds it, and nobody says so.
+	heartbeat        = time.Second
+	heartbeatsMissed = 3
+	// rewatch is the pause before a watch that broke begins again.
+	rewatch = 100 * time.Millisecond
+
+	// Status messages of a push consumer (ADR-15): 100 with one of these headers or without data.
+	statusHeader       = "Status"
+	lastConsumerHeader = "Nats-Last-Consumer"
+	stalledHeader      = "Nats-Consumer-Stalled"
+)
+
+var errGap = errors.New("a change was missed")
+
+// Watch calls f with all current values and then with each change, in order, until ctx ends or the store is closed. It
+// blocks; f runs in its goroutine. After an outage all current values come again, and what is gone meanwhile comes as
+// Deleted. Two quick changes of one key may come as the later one.
+func (b *Bucket) Watch(ctx context.Context, f func(Entry)) {
+	w := &watch{bucket: b, f: f, known: map[string]struct{}{}}
+	for {
+		w.session(ctx)
+		select {
+		case <-b.store.done:
+			return
+		default:
+		}
+		if !pause(ctx, rewatch) {
+			return
+		}
+	}
+}
+
+// watch is what outlives a watch's sessions: the keys whose values f has.
+type watch struct {
+	bucket *Bucket
+	f      func(Entry)
+	known  map[string]struct{}
+}
+
+// session watches until something breaks; what it was, the store knows better.
+func (w *watch) session(ctx context.Context) {
+	ses := w.bucket.store.state.Load().ses
+	if ses == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ses.ctx, cancel)()
+	c, err := w.begin(ctx, ses)
+	if err != nil {
+		return
+	}
+	defer c.stop()
+	if w.catchUp(ctx, c) != nil {
+		return
+	}
+	for {
+		e, ok, err := c.next(ctx)
+		if err != nil {
+			return
+		}
+		if ok {
+			w.tell(e)
+		}
+	}
+}
+
+func (w *watch) begin(ctx context.Context, ses *session) (*cursor, error) {
+	ctx, cancel := context.WithTimeout(ctx, callBound)
+	defer cancel()
+	h, err := w.bucket.open(ctx, ses)
+	if err != nil {
+		return nil, err
+	}
+	return h.follow(ctx, jetstream.ConsumerConfig{})
+}
+
+// catchUp tells the current values, and then which known keys are not among them.
+func (w *watch) catchUp(ctx context.Context, c *cursor) error {
+	missing := w.known
+	w.known = map[string]struct{}{}
+	for !c.current() {
+		e, ok, err := c.next(ctx)
+		if err != nil {
+			for key := range missing {
+				w.known[key] = struct{}{} // Not told yet.
+			}
+			return err
+		}
+		if ok && !e.Deleted {
+			delete(missing, e.Key)
+			w.tell(e)
+		}
+	}
+	for key := range missing {
+		w.f(Entry{Key: key, Deleted: true})
+	}
+	return nil
+}
+
+func (w *watch) tell(e Entry) {
+	if e.Deleted {
+		if _, known := w.known[e.Key]; !known {
+			return
+		}
+		delete(w.known, e.Key)
+	} else {
+		w.known[e.Key] = struct{}{}
+	}
+	w.f(e)
+}
+
+// cursor reads a bucket's messages in order: first the newest under each key, then what comes. It is a push consumer
+// without acknowledgements that is thrown away at the first irregularity.
+type cursor struct {
+	ses       *session
+	sub       *nats.Subscription
+	prefix    string // of the subjects, before the token
+	delivered uint64 // messages so far, as the server counts them
+	initial   uint64 // messages that were there when the cursor was made
+	caughtUp  bool
+}
+
+func (h *handle) follow(ctx context.Context, cfg jetstream.ConsumerConfig) (*cursor, error) {
+	stream := h.stream.CachedInfo().Config
+	cfg.DeliverSubject = h.ses.nc.NewInbox()
+	cfg.DeliverPolicy = jetstream.DeliverLastPerSubjectPolicy
+	cfg.FilterSubject = stream.Subjects[0]
+	cfg.AckPolicy = jetstream.AckNonePolicy
+	cfg.MaxDeliver = 1
+	cfg.MemoryStorage = true
+	cfg.Replicas = 1
+	cfg.FlowControl = true
+	cfg.IdleHeartbeat = heartbeat
+	sub, err := h.ses.nc.SubscribeSync(cfg.DeliverSubject)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := h.stream.CreatePushConsumer(ctx, cfg)
+	if err != nil {
+		sub.Unsubscribe()
+		return nil, err
+	}
+	info := consumer.CachedInfo()
+	initial := info.NumPending + info.Delivered.Consumer
+	return &cursor{
+		ses: h.ses, sub: sub, prefix: strings.TrimSuffix(stream.Subjects[0], ">"), initial: initial, caughtUp: initial == 0,
+	}, nil
+}
+
+// stop ends the cursor; the server removes its own half when nobody listens any more.
+func (c *cursor) stop() { c.sub.Unsubscribe() }
+
+// current says that all values that were there at the beginning have been read.
+func (c *cursor) current() bool { return c.caughtUp }
+
+// next waits for a message. ok is false for one that is no entry.
+func (c *cursor) next(ctx context.Context) (e Entry, ok bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, heartbeatsMissed*heartbeat)
+	defer cancel()
+	m, err := c.sub.NextMsgWithContext(ctx)
+	if err != nil {
+		return Entry{}, false, err
+	}
+	if m.Header.Get(statusHeader) != "" {
+		return Entry{}, false, c.control(m)
+	}
+	meta, err := m.Metadata()
+	if err != nil {
+		return Entry{}, false, err
+	}
+	c.delivered++
+	if meta.Sequence.Consumer != c.delivered {
+		return Entry{}, false, errGap
+	}
+	c.caughtUp = c.caughtUp || meta.NumPending == 0 || c.delivered >= c.initial
+	key, ok := decodeKey(strings.TrimPrefix(m.Subject, c.prefix))
+	return Entry{Key: key, Value: m.Data, Revision: meta.Sequence.Stream, Deleted: isMarker(m.Header)}, ok, nil
+}
+
+// control answers flow control (without an answer the server stops sending), and finds from a heartbeat that the last
+// messages are missing.
+func (c *cursor) control(m *nats.Msg) error {
+	if m.Header.Get(statusHeader) != "100" {
+		return fmt.Errorf("the cursor ended: %s", m.Header.Get("Description"))
+	}
+	if m.Reply != "" {
+		return m.Respond(nil)
+	}
+	if stalled := m.Header.Get(stalledHeader); stalled != "" {
+		return c.ses.nc.Publish(stalled, nil)
+	}
+	last, err := strconv.ParseUint(m.Header.Get(lastConsumerHeader), 10, 64)
+	if err == nil && last != c.delivered {
+		return errGap
+	}
+	return nil
+}
