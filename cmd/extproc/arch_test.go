@@ -27,6 +27,7 @@ var imports = map[string][]string{
 	"pkg/envoyconf":         {"pkg/config", "pkg/provider"},
 	"pkg/config":            {},
 	"pkg/admin":             {},
+	"pkg/store":             {},
 	"internal/scripted":     {},
 }
 
@@ -36,6 +37,7 @@ var owners = map[string][]string{
 	"github.com/envoyproxy/go-control-plane": {"cmd/extproc", "pkg/processor", "pkg/envoyconf"},
 	"google.golang.org/grpc":                 {"cmd/extproc", "pkg/processor"},
 	"go.yaml.in/yaml/v3":                     {"pkg/config"},
+	"github.com/nats-io":                     {"pkg/store"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {
