@@ -13,7 +13,6 @@ type events struct {
 	framer *sse.Framer
 	base   int64 // bytes before the framer's first
 	known  bool  // an event of the dialect was seen
-	any    bool  // any event was
 	enough bool  // the stream may end here without its marker
 	dead   bool  // broken: nothing more is read
 }
@@ -52,8 +51,6 @@ func (e *events) event(ev sse.Event, tail bool) {
 	case len(data) == 0 && string(ev.Name) != "error":
 		return
 	}
-	e.any = true
-	r.events++
 	r.facts.next()
 	switch named := string(ev.Name) == "error"; {
 	case r.read(r.tree(), data), named:
@@ -96,6 +93,7 @@ func (e *events) apply(ev sse.Event, data []byte) {
 		r.d = detect(&r.facts)
 	}
 	m := r.d.event(&r.facts)
+	r.events++
 	e.known = e.known || m.known
 	switch {
 	case m.failed || string(ev.Name) == "error":
@@ -141,10 +139,18 @@ func (e *events) end() {
 	switch {
 	case complete:
 		r.decideAt(PhaseEnd, OK, "", r.status)
-	case e.any && !e.known:
+	case r.events > 0 && !e.known:
 		r.decideAt(PhaseEnd, Malformed, "no event of the dialect", 0)
 	default:
-		r.decideAt(PhaseEnd, Truncated, "no "+r.dialect().endMark, 0)
+		r.decideAt(PhaseEnd, Truncated, "no "+r.endMark(), 0)
 	}
 	r.told.Complete = complete && !r.frozen
+}
+
+// endMark is what an unfinished stream lacks.
+func (r *Response) endMark() string {
+	if r.d == nil {
+		return "end marker"
+	}
+	return r.d.endMark
 }
