@@ -285,8 +285,8 @@ func TestWhatAReportDoesToTheTarget(t *testing.T) {
 				if got := max(0, time.Until(a.Cooling())); got != row.cools {
 					t.Errorf("cools for %v after Report(%v), want %v", got, row.v.Class, row.cools)
 				}
-				if got := b.plan().Trouble(); got != row.last {
-					t.Errorf("Trouble() after Report(%v) = %q, want %q", row.v.Class, got, row.last)
+				if got := a.Last(); got != row.last {
+					t.Errorf("Last() after Report(%v) = %q, want %q", row.v.Class, got, row.last)
 				}
 			})
 		})

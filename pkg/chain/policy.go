@@ -75,5 +75,22 @@ func (p *Plan) RetryHint(longest time.Duration) Hint {
 	return Hint{After: after}
 }
 
-// Trouble is the class that the primary's breaker counted last, "" when none.
-func (p *Plan) Trouble() string { return p.slots[0].breaker.Last() }
+// Reason is the class of the last failed attempt before slot i, as far as past and the breakers tell: a slot that
+// is not in past was skipped if its breaker still refuses it, and then why it last failed will do; otherwise another
+// replica may have tried it and the reason is "".
+func (p *Plan) Reason(i int, past []Past) string {
+	skipped := ""
+	for i = min(i, len(p.slots)) - 1; i >= 0; i-- {
+		if k := slices.IndexFunc(past, func(x Past) bool { return x.Slot == i }); k >= 0 {
+			return past[k].Verdict.Class.String()
+		}
+		switch b := p.slots[i].breaker; {
+		case p.slots[i].Again:
+		case b.Check() == nil:
+			return ""
+		case skipped == "":
+			skipped = b.Last()
+		}
+	}
+	return skipped
+}

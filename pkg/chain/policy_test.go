@@ -145,3 +145,35 @@ func TestWhatClientsAreToldAboutRetrying(t *testing.T) {
 		})
 	}
 }
+
+func TestTheReasonIsWhatIsKnownOfTheSlotsBefore(t *testing.T) {
+	failed := func(slot int, class classify.Class) Past {
+		return Past{Slot: slot, Rung: slot, Verdict: classify.Verdict{Class: class}}
+	}
+	rows := []struct {
+		name string
+		open map[string]string // breakers that refuse, and why they last failed
+		past []Past
+		want string
+	}{
+		{"the last attempt that this replica saw fail", nil, []Past{failed(0, classify.Overloaded), failed(1, classify.Transport)}, "transport"},
+		{"a slot that another replica tried hides what came before it", nil, []Past{failed(0, classify.Overloaded)}, ""},
+		{"a skipped slot lets the attempt before it speak", map[string]string{"b": "timeout"}, []Past{failed(0, classify.Overloaded)}, "overloaded"},
+		{"skipped slots alone say why they are skipped", map[string]string{"a": "timeout", "b": "transport"}, nil, "transport"},
+		{"nothing is known", nil, nil, ""},
+	}
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, nil, "a", "b", "c")
+				for name, why := range r.open {
+					b.book.Breaker(name).Blame(why)
+					b.book.Breaker(name).Cool(time.Now().Add(time.Minute))
+				}
+				if got := b.plan().Reason(2, r.past); got != r.want {
+					t.Errorf("Reason(2) = %q, want %q", got, r.want)
+				}
+			})
+		})
+	}
+}

@@ -5,8 +5,6 @@ import (
 
 	dataal "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	als "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
-
-	"understudy/pkg/chain/breaker"
 )
 
 // AccessLog receives the hop's access log: after commit it alone tells an upstream's reset from a client's
@@ -40,7 +38,7 @@ func (s *AccessLog) entry(c *dataal.AccessLogCommon) {
 	if err != nil {
 		return
 	}
-	s.Processor.ended(endKey{str("exchange"), attempt}, why, str("target"), str("replica"))
+	s.Processor.ended(endKey{str("exchange"), attempt}, why, str("replica"))
 }
 
 // endOf reads Envoy's response flags (UC, UF, UR, UPE against DC).
@@ -55,14 +53,10 @@ func endOf(f *dataal.ResponseFlags) end {
 	return endUnknown
 }
 
-// ended takes the report of an attempt's end. One Envoy's log goes to one replica, whichever had the attempt: of
-// another replica's attempt only this is known, so a death there counts here, where it is known.
-func (p *Processor) ended(k endKey, why end, target, replica string) {
+// ended takes the report of an attempt's end. Every replica gets every entry; only the one that had the attempt
+// has a use for it.
+func (p *Processor) ended(k endKey, why end, replica string) {
 	if replica == p.replica {
 		p.ends.tell(k, why)
-		return
-	}
-	if b := p.Book().Breaker(target); b != nil && why == endUpstream {
-		b.Observe(breaker.Failure)
 	}
 }

@@ -43,6 +43,7 @@ func (w *answer) reader(a *attempt) *classify.Response {
 
 func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]*structpb.Struct) {
 	if a.state != sent {
+		a.state = passing
 		a.send(responseHeaders(&mutation{}))
 		return
 	}
@@ -72,6 +73,9 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 func (a *attempt) responseBody(p []byte, end bool) {
 	switch a.state {
 	case holding, committed:
+	case passing:
+		a.sendBody(p, end)
+		return
 	default: // the answer has been replaced or ended by us
 		return
 	}

@@ -21,11 +21,12 @@ const (
 	sent                   // the request is with the target; nothing of the answer is known
 	holding                // the answer's headers are kept back
 	committed              // headers have left for the client
+	passing                // an answer of Envoy's own to a request that never got as far as a target
 	finished               // nothing more to decide; whatever Envoy still says is acknowledged
 )
 
 func (s state) String() string {
-	return [...]string{"starting", "uploading", "waiting", "sent", "holding", "committed", "finished"}[s]
+	return [...]string{"starting", "uploading", "waiting", "sent", "holding", "committed", "passing", "finished"}[s]
 }
 
 // attempt is one try of an exchange at one target, from the request's headers to the last byte of the answer.
@@ -53,7 +54,8 @@ type attempt struct {
 	answer answer
 	clock  clock
 	began  time.Time
-	over   bool // the verdict has been reported
+	over   bool   // the verdict has been reported
+	why    string // x-llm-fallback-reason, as told
 }
 
 func newAttempt(p *Processor) *attempt {

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"bytes"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -54,18 +55,9 @@ func (a *attempt) label(m *mutation) {
 	m.set("x-llm-target", a.try.Target.Name)
 	m.set("x-llm-rung", strconv.Itoa(a.try.Rung))
 	m.set("x-llm-attempts", strconv.Itoa(max(1, a.head.exchange.Attempt)))
-	if why := a.reason(); a.try.Rung > 0 && why != "" {
-		m.set("x-llm-fallback-reason", why)
+	if a.try.Rung > 0 {
+		a.because(m, a.try.Index)
 	}
-}
-
-// reason is the class of the last failed attempt: as this replica remembers it, else what the primary's breaker
-// last counted, else nothing.
-func (a *attempt) reason() string {
-	if n := len(a.past); n > 0 {
-		return a.past[n-1].Verdict.Class.String()
-	}
-	return a.plan.Trouble()
 }
 
 // forward sends on what may leave.
@@ -242,8 +234,20 @@ func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
 // explain says after how many attempts, and why, the chain has no answer.
 func (a *attempt) explain(m *mutation) {
 	m.set("x-llm-attempts", strconv.Itoa(max(1, a.head.exchange.Attempt)))
-	if why := a.reason(); why != "" {
-		m.set("x-llm-fallback-reason", why)
+	switch {
+	case a.try != nil:
+		a.because(m, a.try.Index+1)
+	case a.head.exchange.Attempt > 0:
+		a.because(m, a.head.exchange.Attempt)
+	default:
+		a.because(m, math.MaxInt)
+	}
+}
+
+// because says why the slots before index i did not answer, where that is known.
+func (a *attempt) because(m *mutation, i int) {
+	if a.why = a.plan.Reason(i, a.past); a.why != "" {
+		m.set("x-llm-fallback-reason", a.why)
 	}
 }
 
@@ -329,7 +333,7 @@ func (a *attempt) late(why cause) {
 // drain ends the attempt because this process ends: the front tries elsewhere, or the stream ends honestly.
 func (a *attempt) drain() {
 	switch a.state {
-	case finished:
+	case finished, passing:
 	case committed:
 		a.cut(a.abort(classify.Canceled, "draining"))
 	case sent, holding:

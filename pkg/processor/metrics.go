@@ -140,7 +140,7 @@ func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
 		slog.String("class", v.Class.String()),
 		slog.String("phase", string(v.Phase)),
 		slog.String("detail", v.Detail),
-		slog.String("reason", a.reason()),
+		slog.String("reason", a.why),
 		slog.String("provider_request_id", v.RequestID),
 		slog.Int64("took_ms", time.Since(a.head.exchange.Start).Milliseconds()),
 	)

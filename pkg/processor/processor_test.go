@@ -381,17 +381,6 @@ func named(c *dataal.AccessLogCommon, replica, exchange, attempt string) *dataal
 	return c
 }
 
-func TestAnotherReplicasUpstreamDeathCountsWhereItIsKnown(t *testing.T) {
-	in(t, "", func(b *bench) {
-		for range 5 {
-			(&AccessLog{Processor: b.p}).entry(named(&dataal.AccessLogCommon{ResponseFlags: &dataal.ResponseFlags{UpstreamRemoteReset: true}}, "another", "y", "1"))
-		}
-		if b.state() != breaker.Open {
-			t.Errorf("state after five resets = %s, want open", b.state())
-		}
-	})
-}
-
 func TestTheNextAttemptProvesThatTheLastWasNotAHangUp(t *testing.T) {
 	in(t, "commit: complete", func(b *bench) {
 		c, rest := b.attempt("stream", "x1", 1)
@@ -479,6 +468,15 @@ func TestDrainEndsEveryAttemptHonestly(t *testing.T) {
 		if err := b.p.Wait(t.Context()); err != nil {
 			t.Errorf("Wait() = %v, want nil", err)
 		}
+	})
+}
+
+func TestAnAnswerOfEnvoysOwnToARequestWeNeverSawPasses(t *testing.T) {
+	in(t, "", func(b *bench) {
+		c := b.open()
+		c.tell(readRecorded(b.t, "reset")[2:]...) // as when Envoy refuses a body before it asks us
+		contains(t, "answer", c.heard(), "headers\nbody", "end=true")
+		c.hangUp()
 	})
 }
 
