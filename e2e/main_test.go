@@ -7,6 +7,7 @@ package e2e
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -41,6 +42,11 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
+	// Rows wait for deadlines more than they work; how many stacks run at once is bounded on its own.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "100"); err != nil {
+		return 1, err
+	}
 	binary = filepath.Join(dir, "extproc")
 	if err := build(binary); err != nil {
 		return 1, err

@@ -48,8 +48,7 @@ func (s *Stack) credited(t *testing.T) {
 
 const hundredMB = 100_000_000
 
-func TestPassthroughPathsGoThroughWithACredential(t *testing.T) {
-	t.Parallel()
+func TestPassthroughPathsGoThroughWithACredential(t *testing.T) { // alone: it is heavy
 	s := startStack(t, plan{})
 	s.raw(within(t, patience), t, call{path: messages, script: "a=ok", id: "warm"})
 	before := s.services[0].peakMemory(t)

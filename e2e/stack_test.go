@@ -55,9 +55,14 @@ type service struct {
 // front is where clients call.
 func (s *Stack) front() string { return "http://" + s.listen }
 
+// slots bounds how many stacks run at once.
+var slots = make(chan struct{}, 3)
+
 // startStack starts everything and waits until it serves.
 func startStack(t *testing.T, p plan) *Stack {
 	t.Helper()
+	slots <- struct{}{}
+	t.Cleanup(func() { <-slots })
 	if p.envoy == "" {
 		p.envoy = envoyMain
 	}

@@ -25,8 +25,7 @@ func (s *Stack) all(t *testing.T, d time.Duration, n int, of func(i int) call) [
 	return answers
 }
 
-func TestAHundredExchangesAreRescuedAtOnce(t *testing.T) {
-	t.Parallel()
+func TestAHundredExchangesAreRescuedAtOnce(t *testing.T) { // alone: it is heavy
 	s := startStack(t, plan{chains: []chain{
 		{name: "retried", api: "anthropic", on: []string{"a", "b"}, breaker: sturdy},
 		{name: "opened", api: "anthropic", on: []string{"a", "b"}, breaker: fileBreaker{Failures: 5, OpenFor: time.Hour}},
@@ -78,8 +77,7 @@ var flowing = []chain{
 	{name: "flow-openai", api: "openai", on: []string{"a", "b"}, breaker: sturdy},
 }
 
-func TestTwoHundredStreamsLoseNoByte(t *testing.T) {
-	t.Parallel()
+func TestTwoHundredStreamsLoseNoByte(t *testing.T) { // alone: it is heavy
 	s := startStack(t, plan{chains: flowing})
 	integrity(t, s)
 	s.survives(t)

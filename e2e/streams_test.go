@@ -56,20 +56,12 @@ func unseenRows() (rows []unseenRow, chains []chain) {
 				rows = append(rows, unseenRow{
 					name: u.name + " of " + path + " with " + commit,
 					call: call{path: path, stream: u.stream, chain: c.name, script: "a=" + u.script + "; b=ok"},
-					want: served{by: "b", target: c.target("b"), rung: 1, attempts: 2, reason: reasonOf(path, u.class, u.script)},
+					want: served{by: "b", target: c.target("b"), rung: 1, attempts: 2, reason: u.class},
 				})
 			}
 		}
 	}
 	return rows, chains
-}
-
-// reasonOf allows for what a dialect calls by another name: the Responses API tells a server_error.
-func reasonOf(path, class, script string) string {
-	if path == responsed && strings.HasPrefix(script, "error") {
-		return "server_error"
-	}
-	return class
 }
 
 // run makes the call twice, with the SDK and raw: the SDK must be happy, and the bytes must be those of one answer.

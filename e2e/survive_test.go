@@ -24,8 +24,7 @@ func surviving() []chain {
 
 const fiveMB = 5_000_000
 
-func TestOneEnvoySurvivesALot(t *testing.T) {
-	t.Parallel()
+func TestOneEnvoySurvivesALot(t *testing.T) { // alone: it is heavy
 	s := startStack(t, plan{chains: surviving()})
 	pid := s.envoy.pid()
 	for _, load := range []struct {
@@ -228,8 +227,7 @@ func (s *Stack) underLoad(t *testing.T, of func(i int) call, work func()) []answ
 	return answers
 }
 
-func TestOneReplicaRestartsUnderLoad(t *testing.T) {
-	t.Parallel()
+func TestOneReplicaRestartsUnderLoad(t *testing.T) { // alone: it is heavy
 	s := startStack(t, plan{replicas: 2, chains: surviving()})
 	of := func(i int) call {
 		return call{path: messages, stream: i%2 == 0, chain: []string{"flow", "whole"}[i/2%2], script: "a=ok n=5 delay=20ms", id: fmt.Sprint(t.Name(), i)}
