@@ -26,7 +26,7 @@ func ExampleNew() {
 	v := r.End(true)
 	fmt.Println(v.Class, v.Phase, v.Status, v.Trips, v.Model)
 	// Output:
-	// decided; safe to pass on: 123 bytes
+	// decided; safe to pass on: 126 bytes
 	// overloaded first 529 true claude-sonnet-5
 }
 

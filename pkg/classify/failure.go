@@ -2,6 +2,7 @@ package classify
 
 import (
 	"bytes"
+	"strconv"
 
 	"understudy/pkg/classify/sse"
 )
@@ -18,9 +19,13 @@ func (f *failure) feed(p []byte) {
 
 func (f *failure) safe() int64 { return f.r.fed }
 
-// end decides the class: a code in the body beats the status.
+// end decides the class: a code in the body beats the status, unless no LLM API uses that status at all.
 func (f *failure) end() {
 	r := f.r
+	if statusClass(r.status) == Malformed {
+		r.decideAt(PhaseStatus, Malformed, "status "+strconv.Itoa(r.status), 0)
+		return
+	}
 	f.find()
 	if r.d == nil {
 		r.d = detect(&r.facts)
@@ -30,9 +35,6 @@ func (f *failure) end() {
 	phase := PhaseStatus
 	if told {
 		phase = PhaseBody
-	}
-	if class == Malformed {
-		status = r.d.honest(class)
 	}
 	r.decideAt(phase, class, t.detail(), status)
 }
