@@ -31,7 +31,7 @@ func sized(path string, n int) []byte {
 		head, tail = `{"model":"m","input":"`, `"}`
 	}
 	body := make([]byte, n)
-	io.ReadFull(scripted.Noise(int64(n)), body) // it has as many
+	io.ReadFull(scripted.Noise(int64(n)), body)                                        // it has as many
 	const letters = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_" // prompts do not compress without bound
 	for i := range body {
 		body[i] = letters[body[i]&63]
