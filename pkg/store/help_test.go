@@ -5,6 +5,8 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -112,10 +114,12 @@ func (w *seen) want(t testing.TB, want ...string) {
 	}
 }
 
-// until skips what is told until want comes.
-func (w *seen) until(t testing.TB, want string) {
+// untilAll skips what is told until all that is wanted has come, in any order.
+func (w *seen) untilAll(t testing.TB, want ...string) {
 	t.Helper()
-	for w.next(t) != want {
+	for len(want) > 0 {
+		got := w.next(t)
+		want = slices.DeleteFunc(want, func(s string) bool { return s == got })
 	}
 }
 
@@ -140,3 +144,12 @@ func (b *logBuffer) String() string {
 func (b *logBuffer) count(text string) int { return strings.Count(b.String(), text) }
 
 func (b *logBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+
+func writeFile(t testing.TB, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
