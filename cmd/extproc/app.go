@@ -89,7 +89,6 @@ func grpcOptions(s config.Server) []grpc.ServerOption {
 		grpc.InitialWindowSize(256 << 10),
 		grpc.InitialConnWindowSize(16 << 20),
 		grpc.MaxRecvMsgSize(int(s.MaxBody) + 8<<20),
-		grpc.SharedWriteBuffer(true),
 		// Envoy pings every second to notice a frozen replica; gRPC's default calls that abuse.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 100 * time.Millisecond, PermitWithoutStream: true}),
 	}

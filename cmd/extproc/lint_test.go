@@ -26,7 +26,9 @@ var lints = []struct {
 	}},
 }
 
-func goFile(p string) bool { return strings.HasSuffix(p, ".go") && !strings.HasSuffix(p, "lint_test.go") }
+func goFile(p string) bool {
+	return strings.HasSuffix(p, ".go") && !strings.HasSuffix(p, "lint_test.go")
+}
 
 func production(p string) bool {
 	return goFile(p) && !strings.HasSuffix(p, "_test.go") && !strings.Contains(p, "/e2e/")

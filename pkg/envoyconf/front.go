@@ -36,7 +36,9 @@ func (b *builder) frontManager() *hcmv3.HttpConnectionManager {
 		NormalizePath:     wrapperspb.Bool(true),
 		MergeSlashes:      true,
 		StreamIdleTimeout: durationpb.New(0), // our own deadlines rule
-		UpgradeConfigs:    websockets(),
+		// An aborted answer is told at once; the rest of a second is for clients that still send when they are refused.
+		DelayedCloseTimeout: durationpb.New(200 * time.Millisecond),
+		UpgradeConfigs:      websockets(),
 		Http2ProtocolOptions: &corev3.Http2ProtocolOptions{
 			InitialStreamWindowSize:     wrapperspb.UInt32(1 << 20),
 			InitialConnectionWindowSize: wrapperspb.UInt32(16 << 20),

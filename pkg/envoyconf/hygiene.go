@@ -14,15 +14,6 @@ import (
 // aside is the prefix of headers that hold a value between two changes in Envoy.
 const aside = "x-understudy-"
 
-// credentials are the headers in which clients authenticate to one of the dialects, or name their own account
-// there; pkg/provider removes the same.
-func credentials() []string {
-	return []string{
-		"authorization", "x-api-key", "api-key", "x-goog-api-key", "proxy-authorization", "cookie",
-		"openai-organization", "openai-project", "anthropic-organization-id", "anthropic-workspace-id",
-	}
-}
-
 // stripClient removes what only we may say: every x-llm-* but the two that are a client's to set, which stand
 // aside meanwhile. Of a header on several lines the first counts.
 func (b *builder) stripClient() *corev3.TypedExtensionConfig {

@@ -107,7 +107,7 @@ func straightTo(p *config.Provider, from, to string) *routev3.Route {
 	}
 	r := &routev3.Route{Action: forward(a)}
 	if !p.Auth.FromClient {
-		r.RequestHeadersToRemove = credentials()
+		r.RequestHeadersToRemove = provider.Credentials()
 	}
 	return r
 }

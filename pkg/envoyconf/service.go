@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"understudy/pkg/config"
+	"understudy/pkg/provider"
 )
 
 // serviceName is ours: of the ext_proc filter, the cluster, the access log and the dynamic metadata's namespace.
@@ -33,6 +34,7 @@ func (b *builder) hopManager() *hcmv3.HttpConnectionManager {
 		GenerateRequestId:             wrapperspb.Bool(false),
 		PreserveExternalRequestId:     true,
 		StreamIdleTimeout:             durationpb.New(0),
+		DelayedCloseTimeout:           durationpb.New(0), // an aborted answer must not wait a second for the front
 		UpgradeConfigs:                websockets(),
 		SchemeHeaderTransformation:    &corev3.SchemeHeaderTransformation{MatchUpstream: true},
 		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{b.stripHop()},
@@ -70,7 +72,7 @@ func (b *builder) serviceFilter() *hcmv3.HttpFilter {
 			ResponseTrailerMode: extprocv3.ProcessingMode_SEND, // full duplex wants it
 		},
 		ResponseAttributes: []string{"response.code_details", "response.flags"},
-		ForwardRules:       &extprocv3.HeaderForwardingRules{DisallowedHeaders: named(append(credentials(), "set-cookie")...)},
+		ForwardRules:       &extprocv3.HeaderForwardingRules{DisallowedHeaders: named(append(provider.Credentials(), "set-cookie")...)},
 		MutationRules:      &mutationv3.HeaderMutationRules{AllowAllRouting: wrapperspb.Bool(true)},
 		MetadataOptions: &extprocv3.MetadataOptions{
 			ReceivingNamespaces: &extprocv3.MetadataOptions_MetadataNamespaces{Untyped: []string{serviceName}},

@@ -24,11 +24,13 @@ type Rewrite struct {
 	Body      []byte // nil: unchanged
 }
 
-// credentials are the headers in which clients authenticate to one of the dialects, or name their own account
+// Credentials are the headers in which clients authenticate to one of the dialects, or name their own account
 // there; they go to a provider only where the config says `auth: {from: client}`.
-var credentials = []string{
-	"authorization", "x-api-key", "api-key", "x-goog-api-key", "x-amz-security-token", "proxy-authorization", "cookie",
-	"openai-organization", "openai-project", "anthropic-organization-id", "anthropic-workspace-id",
+func Credentials() []string {
+	return []string{
+		"authorization", "x-api-key", "api-key", "x-goog-api-key", "x-amz-security-token", "proxy-authorization", "cookie",
+		"openai-organization", "openai-project", "anthropic-organization-id", "anthropic-workspace-id",
+	}
 }
 
 // queryCredentials are the query parameters that do the same.
@@ -88,7 +90,7 @@ func base(p *config.Provider, path, query string) (Rewrite, error) {
 		return Rewrite{}, err
 	}
 	rw.Path += withMark(withoutCredentials(query))
-	rw.Remove = slices.Clone(credentials)
+	rw.Remove = Credentials()
 	rw.Set = []Header{{p.Auth.Header, p.Auth.Prefix + secret}}
 	return rw, nil
 }
