@@ -134,6 +134,10 @@ func (a *attempt) requestBody(body []byte) {
 		}
 		return
 	}
+	if more := a.body.Size() - a.reserved; more > 0 && !a.reserve(more) { // it came compressed
+		a.overloaded()
+		return
+	}
 	var ok bool
 	if a.chain, ok = cfg.Chain(a.head.path(), a.body.Model, a.head.chain); !ok {
 		a.refuse(http.StatusNotFound, "not_found", "no chain of this gateway serves this model on this path")

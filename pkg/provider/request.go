@@ -120,6 +120,9 @@ func (r Request) withModel(model string) ([]byte, bool) {
 	return append(out, r.body[at:]...), true
 }
 
+// Size is how many bytes the body has, decoded.
+func (r *Request) Size() int64 { return int64(len(r.body)) }
+
 // Drop lets go of the body once it is on its way.
 func (r *Request) Drop() { r.body = nil }
 
