@@ -41,7 +41,7 @@ func (d *document) end() {
 	if r.told.Class != None {
 		return
 	}
-	if r.scan.State() != jsonscan.Whole || r.cut {
+	if r.scan.State() != jsonscan.Whole || r.cutCoding {
 		r.decide(Truncated, "json cut")
 		return
 	}

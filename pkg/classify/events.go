@@ -13,7 +13,7 @@ type events struct {
 	framer *sse.Framer
 	base   int64 // bytes before the framer's first
 	known  bool  // an event of the dialect was seen
-	enough bool  // the stream may end here without its marker
+	enough bool  // the stream may end here without its marker, if it ends as HTTP wants
 	dead   bool  // broken: nothing more is read
 }
 
@@ -135,7 +135,7 @@ func (e *events) end() {
 		e.event(ev, true)
 	}
 	r := e.r
-	complete := !r.cut && (r.ended || e.enough)
+	complete := !r.cutCoding && (r.ended || e.enough && !r.cut)
 	switch {
 	case complete:
 		r.decideAt(PhaseEnd, OK, "", r.status)

@@ -39,7 +39,8 @@ func (f *failure) end() {
 	r.decideAt(phase, class, t.detail(), status)
 }
 
-// find looks for the error's facts, those of any dialect since a proxy may have answered: in JSON, which may be cut, or in an event stream ("SSE body on 4xx", 13.6).
+// find looks for the error's facts, those of any dialect since a proxy may have answered: in JSON, which may be cut,
+// or in an event stream ("SSE body on 4xx", wire-formats 13.6).
 func (f *failure) find() {
 	f.r.facts.next()
 	body := bytes.TrimLeft(bytes.TrimPrefix(f.body, []byte(bom)), " \t\r\n")

@@ -18,26 +18,39 @@ type Recording struct {
 }
 
 // ReadHTTP reads a recording. Lines of the head may end in LF or CRLF; what follows the blank line is the body,
-// byte for byte: neither content-length nor transfer-encoding is applied to it.
+// byte for byte: neither content-length nor transfer-encoding is applied to it. Interim 1xx heads before the head, as
+// `curl -i` shows them, are read over.
 func ReadHTTP(in io.Reader) (*Recording, error) {
 	br := bufio.NewReader(in)
-	line, err := textproto.NewReader(br).ReadLine()
-	if err != nil {
-		return nil, fmt.Errorf("status line: %w", noEOF(err))
-	}
-	status, err := parseStatus(line)
-	if err != nil {
-		return nil, err
-	}
-	header, err := textproto.NewReader(br).ReadMIMEHeader()
-	if err != nil {
-		return nil, fmt.Errorf("headers: %w", noEOF(err))
+	rec := &Recording{}
+	for interim := true; interim; {
+		if err := rec.readHead(textproto.NewReader(br)); err != nil {
+			return nil, err
+		}
+		next, _ := br.Peek(len("HTTP/"))
+		interim = rec.Status < 200 && string(next) == "HTTP/"
 	}
 	body, err := io.ReadAll(br)
 	if err != nil {
 		return nil, fmt.Errorf("body: %w", err)
 	}
-	return &Recording{Status: status, Header: header, Body: body}, nil
+	rec.Body = body
+	return rec, nil
+}
+
+// readHead reads a status line and headers, up to the blank line.
+func (h *Recording) readHead(r *textproto.Reader) error {
+	line, err := r.ReadLine()
+	if err != nil {
+		return fmt.Errorf("status line: %w", noEOF(err))
+	}
+	if h.Status, err = parseStatus(line); err != nil {
+		return err
+	}
+	if h.Header, err = r.ReadMIMEHeader(); err != nil {
+		return fmt.Errorf("headers: %w", noEOF(err))
+	}
+	return nil
 }
 
 // parseStatus reads `HTTP/1.1 200 OK` or `HTTP/2 200`.

@@ -48,18 +48,20 @@ type Response struct {
 	scan    *jsonscan.Scanner
 	started bool // content was seen
 	ended   bool // the end marker was seen: nothing behind it counts
-	cut     bool // the content coding ended too early
-	told    Verdict
-	failed  []byte // the event that decided a failure
-	safe    int64  // how much may be passed on, once frozen
-	frozen  bool
-	final   bool
+
+	cut       bool // the body was cut below HTTP
+	cutCoding bool // the body was cut inside its content coding
+	told      Verdict
+	failed    []byte // the event that decided a failure
+	safe      int64  // how much may be passed on, once frozen
+	frozen    bool
+	final     bool
 }
 
 // reader reads one kind of body, decoded.
 type reader interface {
 	feed(p []byte)
-	end()        // the body ended as HTTP wants
+	end()        // the body ended; Response.cut and cutCoding say whether it was cut
 	safe() int64 // bytes that may be passed on, if the body is not encoded
 }
 
@@ -107,7 +109,8 @@ func coding(header string) string {
 }
 
 // Feed takes body bytes as received, still content-encoded; p is not kept. How the body is cut into pieces makes no
-// difference to any result.
+// difference to any result. Only an event stream is ever Started: a JSON body is one answer, and is Waiting until its
+// end unless it is found not to be JSON. An error status is Waiting for the end of its body, too.
 func (r *Response) Feed(p []byte) Progress {
 	if r.final || r.in == nil {
 		return r.progress()
@@ -132,7 +135,8 @@ func (r *Response) progress() Progress {
 }
 
 // End says that the body has ended: clean as HTTP wants it, or cut. The verdict is final; later calls return it
-// again. A cut answer is Transport unless it is complete; a cut error is told by what is there.
+// again. An answer that was cut is Transport, unless its end marker or the end of its JSON was there; an error that was
+// cut is told by what is there.
 func (r *Response) End(clean bool) Verdict {
 	if r.final {
 		return r.Verdict()
@@ -140,7 +144,8 @@ func (r *Response) End(clean bool) Verdict {
 	if r.in == nil {
 		return r.Abort(Transport, "no response")
 	}
-	r.cut = r.dec != nil && !r.dec.Whole()
+	r.cut = !clean
+	r.cutCoding = r.dec != nil && !r.dec.Whole()
 	r.in.end()
 	if !clean && r.told.Class == Truncated {
 		r.told.Class, r.told.Detail, r.told.Status = Transport, "body cut", r.dialect().honest(Transport)

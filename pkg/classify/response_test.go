@@ -177,8 +177,7 @@ func TestAnAbortKeepsWhatIsKnown(t *testing.T) {
 			r.Feed([]byte(tt.body))
 		}
 		v := r.Abort(tt.abort, "why")
-		got := fmt.Sprint(v.Class, v.Phase, v.Status, v.Partial, v.Complete, v.Model, v.Usage.Input)
-		got = strings.Join([]string{v.Class.String(), string(v.Phase), fmt.Sprint(v.Status, v.Partial, v.Complete), v.Model, fmt.Sprint(v.Usage.Input)}, " ")
+		got := strings.Join([]string{v.Class.String(), string(v.Phase), fmt.Sprint(v.Status, v.Partial, v.Complete), v.Model, fmt.Sprint(v.Usage.Input)}, " ")
 		if got != tt.want {
 			t.Errorf("%s: Abort(%v) = %s, want %s", tt.name, tt.abort, got, tt.want)
 		}

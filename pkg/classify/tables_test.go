@@ -193,12 +193,16 @@ func TestARecordingIsReadByteForByte(t *testing.T) {
 		{"LF", "HTTP/1.1 200 OK\nA: b\n\nbody\r\n", "body\r\n", 200},
 		{"CRLF", "HTTP/1.1 429 Too Many Requests\r\nA: b\r\n\r\n\nbody", "\nbody", 429},
 		{"HTTP/2 without a reason", "HTTP/2 529\na: b\n\n", "", 529},
+		{"an interim head comes first", "HTTP/1.1 100 Continue\n\nHTTP/1.1 200 OK\nA: b\n\nHTTP/", "HTTP/", 200},
 		{"content-length is not applied", "HTTP/1.1 200 OK\nA: b\nContent-Length: 2\n\nbody", "body", 200},
 	} {
 		got, err := ReadHTTP(strings.NewReader(tt.in))
 		if err != nil || got.Status != tt.status || string(got.Body) != tt.body || got.Get("a") != "b" {
 			t.Errorf("%s: ReadHTTP = %+v, %v, want status %d, body %q", tt.name, got, err, tt.status, tt.body)
 		}
+	}
+	if got, err := ReadHTTP(strings.NewReader("HTTP/1.1 204 No Content\n\n")); err != nil || len(got.Header)+len(got.Body) != 0 {
+		t.Errorf("ReadHTTP without headers = %+v, %v, want none", got, err)
 	}
 	for in, want := range map[string]string{
 		"":                              "status line: unexpected EOF",

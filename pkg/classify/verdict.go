@@ -51,7 +51,9 @@ const (
 	PhaseTransport Phase = "transport" // no usable response
 )
 
-// Usage is what the provider says was used, in tokens.
+// Usage is what the provider says was used, in tokens, counted alike for all: Anthropic's way. Input, CacheRead and
+// CacheWrite do not overlap, so that each has its price; OpenAI's prompt_tokens, which include the cached ones, are
+// taken apart. Reasoning is a part of Output.
 type Usage struct {
 	Input      int64 `json:"input"`
 	Output     int64 `json:"output"`
@@ -66,10 +68,10 @@ type Verdict struct {
 	Trips           bool   `json:"trips"`
 	Advances        bool   `json:"advances"` // by default; a chain's policy may decide otherwise
 	Phase           Phase  `json:"phase"`
-	Detail          string `json:"detail"` // the provider's own code or type, or a short reason; never content
-	Status          int    `json:"status"` // the status an honest answer would have had
-	Complete        bool   `json:"complete"`
-	Partial         bool   `json:"partial"` // content was seen before the class was decided
+	Detail          string `json:"detail"`   // the provider's own code or type, or a short reason; never content
+	Status          int    `json:"status"`   // the status an honest answer would have had
+	Complete        bool   `json:"complete"` // the answer came to its end, also a refused or filtered one
+	Partial         bool   `json:"partial"`  // content was seen before the class was decided; never for ok
 	RetryAfterMS    int64  `json:"retry_after_ms"`
 	AskedTier       string `json:"asked_tier"`
 	ServedTier      string `json:"served_tier"`
@@ -87,5 +89,5 @@ type Progress uint8
 const (
 	Waiting Progress = iota // nothing yet says what the answer is
 	Started                 // content has been seen and nothing is wrong so far
-	Decided                 // the class is known and is not OK; a refusal may still have bytes to come
+	Decided                 // the class is known and is not OK; a refusal or filtered answer may still have bytes to come
 )

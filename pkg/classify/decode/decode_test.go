@@ -14,6 +14,7 @@ import (
 
 	"github.com/andybalholm/brotli"
 	"github.com/klauspost/compress/zstd"
+	"go.uber.org/goleak"
 )
 
 // encoder is what all the encoders of the tests can do.
@@ -211,6 +212,14 @@ func TestWhatComesOutIsBounded(t *testing.T) {
 		if err := d.Write(body); !errors.Is(err, ErrTooLarge) || n != 1000 {
 			t.Errorf("%s: Write(1 MiB of zeros) = %v after %d bytes, want ErrTooLarge after 1000", coding, err, n)
 		}
+	}
+}
+
+func TestADecoderThatIsLeftAloneLeavesNothingBehind(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	for coding := range codings {
+		body := encode(t, coding, "data: 1\n\n", "data: 2\n\n")
+		New(coding, 1000, func([]byte) {}).Write(body[:len(body)/2])
 	}
 }
 
