@@ -1,0 +1,96 @@
+package degrade
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/openai/openai-go/v3/responses"
+
+	"understudy/pkg/classify"
+)
+
+// begun is a stream of each dialect that has said something, as in the providers' documentation.
+var begun = map[classify.API]string{
+	classify.AnthropicMessages: "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"content\":[]}}\n\n" +
+		"event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"index\":0,\"delta\":{\"type\":\"text_delta\",\"text\":\"Hi\"}}\n\n",
+	classify.OpenAIChat: "data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\"}}]}\n\n" +
+		"data: {\"id\":\"c\",\"object\":\"chat.completion.chunk\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"Hi\"}}]}\n\n",
+	classify.OpenAIResponses: "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"id\":\"resp_1\"}}\n\n" +
+		"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"sequence_number\":1,\"delta\":\"Hi\"}\n\n",
+}
+
+func TestADeadStreamIsAnErrorOfTheOfficialSDKs(t *testing.T) {
+	cut := classify.Verdict{Class: classify.Truncated, Status: 502}
+	rows := []struct {
+		name   string
+		api    classify.API
+		v      classify.Verdict
+		failed string
+		want   string // in the SDK's error
+	}{
+		{"a cut message looks whole", classify.AnthropicMessages, cut, "", "the answer was cut off: truncated"},
+		{"a cut completion looks whole", classify.OpenAIChat, cut, "", "the answer was cut off: truncated"},
+		{"a cut response looks whole", classify.OpenAIResponses, cut, "", "the answer was cut off: truncated"},
+		{"the provider's own error is lost", classify.AnthropicMessages, cut, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"} }`, "Overloaded"},
+		{"an error on several lines is lost", classify.AnthropicMessages, cut, "{\"type\":\"error\",\n\"error\":{\"type\":\"overloaded_error\",\n\n\"message\":\"Overloaded\"}}", "Overloaded"},
+		{"the provider's own error in a chunk is lost", classify.OpenAIChat, cut, `{"choices":[],"error":{"code":502,"message":"upstream died"}}`, "upstream died"},
+		{"an error inside a choice looks whole", classify.OpenAIChat, cut, `{"choices":[{"finish_reason":"error","error":{"code":502,"message":"died"}}]}`, "cut off"},
+		{"a nested error is lost", classify.OpenAIResponses, cut, `{"type":"error","error":{"code":"rate_limit_exceeded","message":"slow down"}}`, "slow down"},
+		{"a flat error looks whole", classify.OpenAIResponses, cut, `{"type":"error","code":"rate_limit_exceeded","message":"slow down","sequence_number":2}`, "cut off"},
+		{"a failed response looks whole", classify.OpenAIResponses, cut, `{"type":"response.failed","response":{"error":{"code":"server_error","message":"boom"}}}`, "cut off"},
+		{"an error that is not JSON looks whole", classify.OpenAIResponses, cut, `{"type":"error"`, "cut off"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			end := StreamEnd(row.api, row.v, []byte(row.failed), 2)
+			n, err := newSDKs(t, 200, "text/event-stream", append([]byte(begun[row.api]), end...)).listen(row.api)
+			if n != 2 || err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("the SDK reads %d events and %v of %s, want 2 and an error with %q", n, err, end, row.want)
+			}
+			for _, good := range []string{"message_stop", "[DONE]", "response.completed", "finish_reason\":\"stop"} {
+				if strings.Contains(string(end), good) {
+					t.Errorf("StreamEnd() = %s, want no %s", end, good)
+				}
+			}
+		})
+	}
+}
+
+// TestClientsThatKnowOnlyResponseFailedSeeIt reads the events as a client does that ignores `error`.
+func TestClientsThatKnowOnlyResponseFailedSeeIt(t *testing.T) {
+	rows := []struct{ name, failed, want string }{
+		{"there is no response.failed", "", "the answer was cut off: timeout"},
+		{"an error of the provider replaces response.failed", `{"type":"error","error":{"code":"x","message":"y"}}`, "the answer was cut off: timeout"},
+		{"the provider's own response.failed is lost", `{"type":"response.failed","sequence_number":7,"response":{"error":{"code":"server_error","message":"boom"}}}`, "boom"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			v := classify.Verdict{Class: classify.Timeout, Status: 504}
+			end := string(StreamEnd(classify.OpenAIResponses, v, []byte(row.failed), 7))
+			_, last, _ := strings.Cut(end, "event: response.failed\ndata: ")
+			var e responses.ResponseStreamEventUnion
+			if err := json.Unmarshal([]byte(last), &e); err != nil {
+				t.Fatalf("StreamEnd() = %s: %v", end, err)
+			}
+			got := e.AsResponseFailed().Response.Error
+			if e.Type != "response.failed" || e.SequenceNumber < 7 || got.Message != row.want || got.Code != "server_error" {
+				t.Errorf("the last event is %s, want response.failed with %q", last, row.want)
+			}
+			if !strings.HasSuffix(end, "\n\n") {
+				t.Errorf("StreamEnd() = %q, want a blank line at its end: no event counts before that", end)
+			}
+		})
+	}
+}
+
+func TestADeadStreamIsNotTheCallersFault(t *testing.T) {
+	for _, status := range []int{0, 200} {
+		for _, api := range apis {
+			end := string(StreamEnd(api, classify.Verdict{Class: classify.Truncated, Status: status}, nil, 0))
+			if strings.Contains(end, "invalid_request_error") {
+				t.Errorf("StreamEnd(status %d) = %s, want a fault of the server", status, end)
+			}
+		}
+	}
+}
