@@ -125,10 +125,18 @@ func (b *Bucket) Update(ctx context.Context, key string, value []byte, rev uint6
 	return b.write(ctx, "update", key, value, append(lifetime(ttl), jetstream.WithExpectLastSequencePerSubject(rev))...)
 }
 
-// Delete removes the key if it is at revision rev, or fails with ErrConflict; with zero, whatever is there.
+// Delete removes the key if it is at revision rev, or fails with ErrConflict; with zero, whatever is there, also in a
+// store that is full.
 func (b *Bucket) Delete(ctx context.Context, key string, rev uint64) error {
 	return b.do(ctx, "delete", key, func(ctx context.Context, h *handle, token string) error {
-		return b.mark(ctx, h, token, rev)
+		err := b.mark(ctx, h, token, rev)
+		if rev == 0 && isFull(err) {
+			// A full store refuses even the marker, which a watch needs.
+			if err = h.stream.Purge(ctx, jetstream.WithPurgeSubject(b.subject(token))); err == nil {
+				err = b.mark(ctx, h, token, 0)
+			}
+		}
+		return err
 	})
 }
 
@@ -136,7 +144,9 @@ func (b *Bucket) Delete(ctx context.Context, key string, rev uint64) error {
 func (b *Bucket) Keys(ctx context.Context) ([]string, error) {
 	var keys []string
 	err := b.run(ctx, "list keys", func(ctx context.Context, h *handle) error {
-		c, err := h.follow(ctx, jetstream.ConsumerConfig{HeadersOnly: true})
+		c, err := ask(ctx, func(ctx context.Context) (*cursor, error) {
+			return h.follow(ctx, jetstream.ConsumerConfig{HeadersOnly: true})
+		})
 		if err != nil {
 			return err
 		}
@@ -166,7 +176,9 @@ func (b *Bucket) write(ctx context.Context, op, key string, value []byte, o ...j
 
 // last reads the newest message under a token: a value or a marker.
 func (b *Bucket) last(ctx context.Context, h *handle, token string) (Entry, error) {
-	m, err := h.stream.GetLastMsgForSubject(ctx, b.subject(token))
+	m, err := ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return h.stream.GetLastMsgForSubject(ctx, b.subject(token))
+	})
 	if err != nil {
 		return Entry{}, err
 	}
@@ -242,8 +254,6 @@ func (b *Bucket) try(caller context.Context, f func(ctx context.Context, h *hand
 
 // judge turns a failure of NATS into one of ours. Whatever is no clear answer puts the store in doubt.
 func (b *Bucket) judge(err error, caller context.Context, ses *session) error {
-	var api *jetstream.APIError
-	known := errors.As(err, &api)
 	switch {
 	case err == nil, isOurs(err):
 		return err
@@ -251,9 +261,9 @@ func (b *Bucket) judge(err error, caller context.Context, ses *session) error {
 		return ErrNotFound
 	case wrongRevision(err):
 		return ErrConflict
-	case errors.Is(err, nats.ErrMaxPayload), known && api.ErrorCode == jetstream.JSErrCodeStreamMessageExceedsMaximum:
+	case errors.Is(err, nats.ErrMaxPayload), hasCode(err, jetstream.JSErrCodeStreamMessageExceedsMaximum):
 		return fmt.Errorf("%w: %w", ErrTooLarge, err)
-	case known && (api.ErrorCode == codeStoreFailed || api.ErrorCode == codeNoResources || api.ErrorCode == codeNoStorage):
+	case isFull(err):
 		return fmt.Errorf("%w: %w", ErrFull, err)
 	case errors.Is(caller.Err(), context.Canceled):
 		return caller.Err()
@@ -262,6 +272,10 @@ func (b *Bucket) judge(err error, caller context.Context, ses *session) error {
 	}
 	b.store.doubt()
 	return down(err)
+}
+
+func isFull(err error) bool {
+	return hasCode(err, codeStoreFailed, codeNoResources, codeNoStorage, codeNoQuota)
 }
 
 // isOurs says that err needs no translation.

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,11 +25,17 @@ const (
 	// proofToken is the key of the write that proves that a bucket takes writes. No encoded key is like it.
 	proofToken = "="
 
-	// Error codes that the client does not name, from the server's errors.json: JSStreamStoreFailedF ("maximum bytes
-	// exceeded"), JSInsufficientResourcesErr, JSStorageResourcesExceededErr.
+	// askAgain is how long a request waits for its answer before it is made again; then twice as long, and so on.
+	askAgain = 250 * time.Millisecond
+
+	// Error codes that the client does not name, from the server's errors.json: JSClusterNotAvailErr,
+	// JSStreamStoreFailedF ("maximum bytes exceeded"), JSInsufficientResourcesErr, JSStorageResourcesExceededErr,
+	// JSAccountResourcesExceededErr.
+	codeNoLeader    jetstream.ErrorCode = 10008
 	codeStoreFailed jetstream.ErrorCode = 10077
 	codeNoResources jetstream.ErrorCode = 10023
 	codeNoStorage   jetstream.ErrorCode = 10047
+	codeNoQuota     jetstream.ErrorCode = 10002
 )
 
 func (b *Bucket) subject(token string) string { return subjectPrefix + b.opt.Name + "." + token }
@@ -114,11 +121,30 @@ func (b *Bucket) look(ctx context.Context, ses *session, verdict bool) (*handle,
 // version, with other options, must not undo each other's for ever.
 func (b *Bucket) find(ctx context.Context, ses *session, settled bool) (jetstream.Stream, error) {
 	want := b.config()
-	stream, err := ses.js.Stream(ctx, want.Name)
+	stream, err := ask(ctx, func(ctx context.Context) (jetstream.Stream, error) { return ses.js.Stream(ctx, want.Name) })
 	if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !settled && !same(stream.CachedInfo().Config, want) {
-		return ses.js.CreateOrUpdateStream(ctx, want)
+		return ask(ctx, func(ctx context.Context) (jetstream.Stream, error) { return ses.js.CreateOrUpdateStream(ctx, want) })
 	}
 	return stream, err
+}
+
+// ask repeats a request that may be made twice until it is answered or ctx ends. While a leader is being chosen, NATS
+// servers leave requests without an answer, also those that they could answer a moment later, or say that it is so.
+func ask[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
+	for wait := askAgain; ; wait *= 2 {
+		attempt, cancel := context.WithTimeout(ctx, wait)
+		v, err := request(attempt)
+		leaderless := errors.Is(err, context.DeadlineExceeded) || hasCode(err, codeNoLeader) && pause(ctx, askAgain)
+		cancel()
+		if !leaderless || ctx.Err() != nil {
+			return v, err
+		}
+	}
+}
+
+func hasCode(err error, codes ...jetstream.ErrorCode) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && slices.Contains(codes, api.ErrorCode)
 }
 
 func same(a, b jetstream.StreamConfig) bool {
@@ -144,9 +170,7 @@ func isMarker(h nats.Header) bool {
 
 // wrongRevision says that a write named a revision that the key is not at; replicated streams use the second code.
 func wrongRevision(err error) bool {
-	var api *jetstream.APIError
-	return errors.As(err, &api) &&
-		(api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+	return hasCode(err, jetstream.JSErrCodeStreamWrongLastSequence, jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
 // outage says that nobody answered, as opposed to an answer that one does not like.

@@ -88,7 +88,7 @@ func (w *watch) begin(ctx context.Context, ses *session) (*cursor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h.follow(ctx, jetstream.ConsumerConfig{})
+	return ask(ctx, func(ctx context.Context) (*cursor, error) { return h.follow(ctx, jetstream.ConsumerConfig{}) })
 }
 
 // catchUp tells the current values, and then which known keys are not among them.

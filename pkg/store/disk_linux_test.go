@@ -1,0 +1,130 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// smallDisk mounts a disk of 16 MiB for the test.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=16m"); err != nil {
+		t.Skipf("mounting a small disk: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Errorf("Unmount(%s) = %v, want nil", dir, err)
+		}
+	})
+	return dir
+}
+
+// fill writes files until the disk is full, and returns what frees it again.
+func fill(t *testing.T, dir string) (free func()) {
+	t.Helper()
+	ballast := filepath.Join(dir, "ballast")
+	f, err := os.Create(ballast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, size := range []int{1 << 20, 4 << 10, 1} {
+		for err = nil; err == nil; {
+			_, err = f.Write(make([]byte, size))
+		}
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("filling the disk ended with %v, want ENOSPC", err)
+	}
+	return func() {
+		if err := os.Remove(ballast); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestADiskThatIsFullIsToldAndHealsWhenItHasRoom(t *testing.T) {
+	dir := smallDisk(t)
+	s := openStore(t, Options{Dir: dir})
+	b := s.Bucket(BucketOptions{Name: "b"})
+	var kept []string
+	put := func() error {
+		key := fmt.Sprint(len(kept))
+		_, err := b.Put(bounded(t), key, bytes.Repeat([]byte(key), 2000), 0)
+		if err == nil {
+			kept = append(kept, key)
+		}
+		return err
+	}
+	if err := put(); err != nil {
+		t.Fatal(err)
+	}
+	free := fill(t, dir)
+	var err error
+	for err == nil {
+		err = put()
+	}
+	if !errors.Is(err, ErrDown) {
+		t.Errorf("Put() on a full disk = %v, want ErrDown", err)
+	}
+	eventually(t, "the reason", func() error {
+		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "no space left on device") {
+			return fmt.Errorf("Ready() = %v, want no space left on device", err)
+		}
+		return nil
+	})
+	free()
+	awaitReady(t, s)
+	if err := put(); err != nil {
+		t.Errorf("Put() with room again = %v, want nil", err)
+	}
+	for _, key := range kept {
+		if e, err := b.Get(bounded(t), key); err != nil || !bytes.Equal(e.Value, bytes.Repeat([]byte(key), 2000)) {
+			t.Errorf("Get(%s) = %d bytes, %v, want what was acknowledged", key, len(e.Value), err)
+		}
+	}
+}
+
+func TestTheStoresOwnShareOfADiskEndsWithErrFull(t *testing.T) {
+	s := openStore(t, Options{Dir: smallDisk(t)})
+	b := s.Bucket(BucketOptions{Name: "b"})
+	var err error
+	n := 0
+	for ; err == nil; n++ {
+		_, err = b.Put(bounded(t), fmt.Sprint(n), make([]byte, 1<<20), 0)
+	}
+	if !errors.Is(err, ErrFull) {
+		t.Errorf("Put() number %d = %v, want ErrFull", n, err)
+	}
+	if _, err := b.Get(bounded(t), "0"); err != nil {
+		t.Errorf("Get() in a full store = %v, want nil", err)
+	}
+	w := watchAll(t, b)
+	w.untilAll(t, "0="+string(make([]byte, 1<<20)))
+	if err := b.Delete(bounded(t), "0", 0); err != nil {
+		t.Errorf("Delete() in a full store = %v, want nil", err)
+	}
+	w.untilAll(t, "-0")
+	if _, err := b.Put(bounded(t), "0", nil, 0); err != nil {
+		t.Errorf("Put() after it = %v, want nil", err)
+	}
+}
+
+func TestAFullDiskIsRefusedAtOpen(t *testing.T) {
+	dir := smallDisk(t)
+	defer fill(t, dir)()
+	s, err := Open(bounded(t), Options{Dir: dir})
+	if err == nil {
+		closeStore(t, s)
+	}
+	if err == nil || !strings.Contains(err.Error(), "no space left on device") {
+		t.Errorf("Open() on a full disk = %v, want no space left on device", err)
+	}
+}
