@@ -114,10 +114,15 @@ func (s *Scanner) Feed(p []byte) int {
 	i := 0
 	for i < len(p) {
 		at := i
-		if s.st < inString {
-			i = s.structure(p, i)
-		} else {
+		switch {
+		case s.st >= inString:
 			i = s.scalar(p, i)
+		case s.st == key || s.st == firstKey:
+			if i = s.members(p, i); i == at {
+				i = s.structure(p, i)
+			}
+		default:
+			i = s.structure(p, i)
 		}
 		if s.st == broken {
 			return max(at, i-1)
@@ -143,29 +148,12 @@ func (s *Scanner) scalar(p []byte, i int) int {
 	return i
 }
 
-// structure reads one byte between scalars. What mostly follows a scalar it has started, the scalar's bytes and then
-// a colon or comma, is read in the same step: this is the way nearly all bytes go.
+// structure reads one byte between scalars.
 func (s *Scanner) structure(p []byte, i int) int {
-	if space(p[i]) {
-		return i + 1
+	if !space(p[i]) {
+		s.token(p[i])
 	}
-	s.token(p[i])
-	if i++; s.st < inString || s.st == broken || i == len(p) {
-		return i
-	}
-	i = s.scalar(p, i)
-	if i == len(p) {
-		return i
-	}
-	switch {
-	case s.st == colon && p[i] == ':':
-		s.st = value
-		return i + 1
-	case s.st == next && p[i] == ',':
-		s.comma()
-		return i + 1
-	}
-	return i
+	return i + 1
 }
 
 func space(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
