@@ -30,6 +30,8 @@ type fileServer struct {
 	Admin   string        `yaml:"admin"`
 	MaxBody string        `yaml:"max_body,omitempty"`
 	Drain   time.Duration `yaml:"drain,omitempty"`
+
+	TLS map[string]string `yaml:"tls,omitempty"`
 }
 
 type fileEnvoy struct {
@@ -38,6 +40,8 @@ type fileEnvoy struct {
 	WhenServiceDown string   `yaml:"when_service_down,omitempty"`
 	Services        []string `yaml:"services,omitempty"`
 	CAFile          string   `yaml:"ca_file,omitempty"`
+
+	TLS map[string]string `yaml:"tls,omitempty"`
 }
 
 type fileProvider struct {

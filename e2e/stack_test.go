@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,8 @@ type plan struct {
 	envoy    string // version; "" is envoyMain
 	replicas int    // of the service; 0 is 1
 	tls      bool   // the providers speak HTTP/2 over TLS
+	hop      string // how front and hop meet; "" is the default
+	socket   bool   // Envoy reaches the service through a socket file
 	chains   []chain
 	edit     func(*file) // the last word on the config
 }
@@ -90,10 +93,7 @@ func client(t testing.TB) *http.Client {
 
 func (s *Stack) startProviders(t *testing.T) {
 	t.Helper()
-	ca, err := scripted.NewCA()
-	if err != nil {
-		t.Fatal(err)
-	}
+	ca := newCA(t)
 	write(t, filepath.Join(s.dir, "ca.pem"), ca.PEM())
 	s.providers = map[string]*scripted.Provider{}
 	s.endpoints = map[string]string{
@@ -164,7 +164,7 @@ func (s *Stack) startProcesses(t *testing.T) error {
 	s.listen, s.envoyAdmin, s.services = free(t), free(t), nil
 	for i := range s.plan.replicas {
 		config := filepath.Join(s.dir, fmt.Sprintf("replica%d.yaml", i))
-		s.services = append(s.services, &service{config: config, grpc: free(t), admin: free(t)})
+		s.services = append(s.services, &service{config: config, grpc: s.grpc(t), admin: free(t)})
 	}
 	for i, service := range s.services {
 		s.compose(t, i).save(t, service.config)
@@ -173,6 +173,20 @@ func (s *Stack) startProcesses(t *testing.T) error {
 		}
 	}
 	return s.startEnvoy(t)
+}
+
+// grpc is an address for a replica's gRPC port.
+func (s *Stack) grpc(t *testing.T) string {
+	t.Helper()
+	if !s.plan.socket {
+		return free(t)
+	}
+	dir, err := os.MkdirTemp("", "e2e") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return "unix://" + filepath.Join(dir, "grpc.sock")
 }
 
 // startService starts, or starts again, replica i.
@@ -193,7 +207,11 @@ func (s *Stack) startEnvoy(t testing.TB) error {
 	if out, err := exec.Command(binary, "check", "-c", config).CombinedOutput(); err != nil {
 		return fmt.Errorf("extproc check: %w\n%s", err, out)
 	}
-	out, err := output(exec.Command(binary, "envoy", "-c", config))
+	args := []string{"envoy", "-c", config}
+	if s.plan.hop != "" {
+		args = append(args, "--hop", s.plan.hop)
+	}
+	out, err := output(exec.Command(binary, args...))
 	if err != nil {
 		return fmt.Errorf("extproc envoy: %w", err)
 	}
