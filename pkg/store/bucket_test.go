@@ -113,18 +113,27 @@ func TestOneNameIsOneBucket(t *testing.T) {
 func TestABucketThatCannotBeMadeSpoilsNoOther(t *testing.T) {
 	s := openEmbedded(t)
 	bad := s.Bucket(BucketOptions{Name: "huge", MaxBytes: 1 << 60})
+	eventually(t, "the bad bucket's fault, before there is a good one", s.wantFault("bucket huge"))
 	good := s.Bucket(BucketOptions{Name: "good"})
 	if _, err := bad.Put(bounded(t), "k", nil, 0); err == nil {
 		t.Error("Put() in a bucket larger than the disk = nil, want an error")
 	}
-	eventually(t, "the bad bucket's fault", func() error {
-		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "bucket huge") {
-			return fmt.Errorf("Ready() = %v, want one that names the bucket", err)
-		}
-		return nil
-	})
+	eventually(t, "the bad bucket's fault", s.wantFault("bucket huge"))
 	if _, err := good.Put(bounded(t), "k", nil, 0); err != nil {
 		t.Errorf("Put() in another bucket = %v, want nil", err)
+	}
+	if got := s.Stats().Losses; got != 0 {
+		t.Errorf("Stats().Losses = %d, want 0", got)
+	}
+}
+
+// wantFault is nil when Ready tells what it contains.
+func (s *Store) wantFault(text string) func() error {
+	return func() error {
+		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), text) {
+			return fmt.Errorf("Ready() = %v, want an error with %q", err, text)
+		}
+		return nil
 	}
 }
 

@@ -21,6 +21,7 @@ func openFleet(t testing.TB, addresses []string) []*Store {
 }
 
 func TestThreeNodes(t *testing.T) {
+	t.Parallel()
 	fleet := openFleet(t, urls(startCluster(t)))
 	eventually(t, "a bucket on three nodes", func() error {
 		_, err := fleet[0].Bucket(BucketOptions{Name: "all"}).Put(bounded(t), "warm", nil, 0)
@@ -50,6 +51,7 @@ func testReadYourFleetsWrites(t *testing.T, fleet []*Store) {
 }
 
 func TestAStoppedNodeLosesNothing(t *testing.T) {
+	t.Parallel()
 	nodes := startCluster(t)
 	fleet := openFleet(t, urls(nodes))
 	b := fleet[0].Bucket(BucketOptions{Name: "b"})

@@ -74,12 +74,7 @@ func TestADiskThatIsFullIsToldAndHealsWhenItHasRoom(t *testing.T) {
 	if !errors.Is(err, ErrDown) {
 		t.Errorf("Put() on a full disk = %v, want ErrDown", err)
 	}
-	eventually(t, "the reason", func() error {
-		if err := s.Ready(); err == nil || !strings.Contains(err.Error(), "no space left on device") {
-			return fmt.Errorf("Ready() = %v, want no space left on device", err)
-		}
-		return nil
-	})
+	eventually(t, "the reason", s.wantFault("no space left on device"))
 	free()
 	awaitReady(t, s)
 	if err := put(); err != nil {
@@ -105,6 +100,10 @@ func TestTheStoresOwnShareOfADiskEndsWithErrFull(t *testing.T) {
 	}
 	if _, err := b.Get(bounded(t), "0"); err != nil {
 		t.Errorf("Get() in a full store = %v, want nil", err)
+	}
+	s.doubt()
+	if _, err := b.look(bounded(t), s.state.Load().ses, true); err != nil {
+		t.Errorf("a full store that answers is called unavailable: %v", err)
 	}
 	w := watchAll(t, b)
 	w.untilAll(t, "0="+string(make([]byte, 1<<20)))

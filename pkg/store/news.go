@@ -15,9 +15,9 @@ type news struct {
 }
 
 // Publish sends news to all subscribers of subject, this store's own included, if it can: it never waits, and what
-// cannot be sent is dropped and counted.
+// cannot be sent, or is larger than 64 KiB, is dropped and counted.
 func (s *Store) Publish(subject string, data []byte) {
-	if s.state.Load().ses == nil {
+	if s.state.Load().ses == nil || len(data) > newsMost {
 		s.dropped.Add(1)
 		return
 	}

@@ -69,7 +69,7 @@ func TestNewsIsDroppedAndCountedWhenNobodyTakesIt(t *testing.T) {
 	}
 	up := openEmbedded(t)
 	up.Publish("not a subject\r\n", nil)
-	up.Publish("large", make([]byte, embeddedPayload+1))
+	up.Publish("large", make([]byte, newsMost+1))
 	eventually(t, "the count of what NATS does not take", func() error {
 		if got := up.Stats().Dropped; got != 2 {
 			return fmt.Errorf("%d dropped, want 2", got)

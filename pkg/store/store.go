@@ -32,8 +32,9 @@ const (
 	// retryFirst and retryMost bound the pause before the next attempt to connect; it doubles, with jitter.
 	retryFirst = 100 * time.Millisecond
 	retryMost  = 2 * time.Second
-	// newsBuffered is how many messages wait for the connection before news is dropped.
+	// newsBuffered is how many messages of at most newsMost bytes wait for the connection before news is dropped.
 	newsBuffered = 1024
+	newsMost     = 64 << 10
 )
 
 var (

@@ -105,7 +105,9 @@ func (b *Bucket) look(ctx context.Context, ses *session, verdict bool) (*handle,
 	settled := was != nil && was.ses == ses && was.err == nil
 	h.stream, h.err = b.find(ctx, ses, settled)
 	if h.err == nil && h.proved != doubts {
-		h.err = b.mark(ctx, h, proofToken, 0)
+		if err := b.mark(ctx, h, proofToken, 0); !isFull(err) { // A refusal is an answer too.
+			h.err = err
+		}
 	}
 	if h.err == nil {
 		h.proved = doubts
@@ -177,7 +179,7 @@ func wrongRevision(err error) bool {
 func outage(err error) bool {
 	var api *jetstream.APIError
 	if errors.As(err, &api) {
-		return api.Code == 503
+		return api.Code == 503 && !isFull(err)
 	}
 	return err != nil
 }
