@@ -99,6 +99,18 @@ type Provider struct {
 	TierCheck bool   // compare the asked and the served tier
 	Cluster   string // Envoy cluster name
 	CA        string // path of the trust anchors for this endpoint; "" is Envoy.CAFile
+
+	// SharedLimits says that all targets of the account share its rate limits (rate_limits: account, the default):
+	// a rate limit of one cools them all.
+	SharedLimits bool
+	StatusFeed   *StatusFeed // nil: none
+}
+
+// StatusFeed is a provider's public status page, a supplement only.
+type StatusFeed struct {
+	Kind      string // statuspage | incidentio
+	URL       *url.URL
+	Component string // "" is the page as a whole
 }
 
 // Auth is the credential of a provider. FromClient forwards the client's own; otherwise Header is set to
@@ -117,12 +129,37 @@ type Target struct {
 	Model    string
 	Family   string // model_family; the default is Model
 	Breaker  Breaker
+	Probe    Probe
 }
 
-// Breaker says when a target's breaker opens and for how long.
+// Breaker says when a target's breaker opens, for how long, and how traffic comes back.
 type Breaker struct {
-	Failures int           // consecutive failures that open it
-	OpenFor  time.Duration // how long it stays open before one request may try
+	Failures   int           // consecutive failures that open it
+	Ratio      Ratio         // share of failed calls that opens it too; zero: none
+	OpenFor    time.Duration // first open period; each opening without a quiet time between doubles it
+	MaxOpenFor time.Duration // longest open period, and the quiet time that resets the doubling
+	Probe      bool          // half_open: probe; otherwise the first ordinary request tries
+	Ramp       Ramp
+}
+
+// Ratio opens a breaker when Share of at least MinCalls calls in Window failed.
+type Ratio struct {
+	Share    float64
+	Window   time.Duration
+	MinCalls int
+}
+
+// Ramp lets Share of the traffic through in the first Interval after closing, and twice as much after each clean
+// one. Share 1 lets all through at once.
+type Ramp struct {
+	Interval time.Duration
+	Share    float64
+}
+
+// Probe is the cheapest call that shows whether a target's provider is back.
+type Probe struct {
+	Model     string // the default is the target's
+	MaxTokens int
 }
 
 // Commit is when the first byte of an answer may leave.
@@ -150,6 +187,14 @@ type Chain struct {
 	On           On
 	Degrade      []string // only "off" so far
 	Off          Off
+	MinRate      MinRate // zero: none
+	Observe      bool    // mode: observe: classify, count, change nothing
+}
+
+// MinRate is the least speed of a stream's content: fewer bytes in Window is a failure.
+type MinRate struct {
+	BytesPerSecond int64
+	Window         time.Duration
 }
 
 // Match is one rule: an exact path and a model glob ("*" stands for any run of characters; "" is any model, after all rules that name one).
@@ -170,10 +215,11 @@ type Hold struct {
 // Deadlines of an attempt (FirstContent, Answer, Idle) and of the exchange (Total).
 type Deadlines struct{ FirstContent, Answer, Idle, Total time.Duration }
 
-// Retry is one more try of the same target for a blip. On holds verdict classes.
+// Retry is one more try of the same target for a blip, and the bound on all attempts beyond the first.
 type Retry struct {
 	SameTarget int // 0 or 1
 	On         []string
+	Budget     float64 // while more than one target fails: attempts beyond the first, as a share of live requests; 1: no bound
 }
 
 // On says what a verdict class does to the chain. The values are those of the file.

@@ -1,7 +1,8 @@
 // Package breaker keeps one circuit breaker and one cooldown per target.
 //
 // The state machine is gobreaker's; this package is its only importer and wraps it so that a permit
-// cannot leak, be counted twice, or run a callback under a lock.
+// cannot leak, be counted twice, or run a callback under a lock. What is added around it: open periods that
+// double, a ramp after closing, and a Truth that the breakers of a fleet share.
 package breaker
 
 import (
@@ -10,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/sony/gobreaker/v2"
 )
 
 // ErrRefused is the umbrella of every reason why Allow gives no permit.
@@ -20,7 +19,8 @@ var ErrRefused = errors.New("target may not be tried")
 // The precise reasons.
 var (
 	ErrOpen    = fmt.Errorf("%w: its breaker is open", ErrRefused)
-	ErrBusy    = fmt.Errorf("%w: its breaker is half-open and the one trial is running", ErrRefused)
+	ErrBusy    = fmt.Errorf("%w: its breaker is half-open and the one trial is not this request's", ErrRefused)
+	ErrRamping = fmt.Errorf("%w: its breaker has just closed and lets a share of the traffic through", ErrRefused)
 	ErrCooling = fmt.Errorf("%w: it is cooling down after a rate limit", ErrRefused)
 )
 
@@ -53,16 +53,33 @@ type outcomeError Outcome
 
 func (o outcomeError) Error() string { return [...]string{"excluded", "success", "failure"}[o] }
 
-// Settings of one breaker. Both must be positive.
+// Settings of one breaker.
 type Settings struct {
-	Failures int           // consecutive failures that open it
-	OpenFor  time.Duration // open this long, then one trial
+	Failures int           // consecutive failures that open it, at least 1
+	Ratio    float64       // share of failed calls in Window that opens it too, once there are MinCalls; 0: none
+	Window   time.Duration // of Ratio
+	MinCalls int           // of Ratio
+
+	OpenFor    time.Duration // first open period; each opening without a quiet time between doubles it
+	MaxOpenFor time.Duration // longest open period, and the quiet time in the closed state that resets the doubling
+	Probe      bool          // half-open, only Trial gives the permit; otherwise the first ordinary request gets it
+	Ramp       Ramp          // after closing
 }
 
-// Transition is one change of state.
+// period is the length of the open period after so many openings in a row, the latest included.
+func (s Settings) period(streak int) time.Duration {
+	d := s.OpenFor
+	for ; streak > 1 && d < s.MaxOpenFor; streak-- {
+		d *= 2
+	}
+	return min(d, max(s.MaxOpenFor, s.OpenFor))
+}
+
+// Transition is one change of state. Own says that this process's calls caused it, not the fleet.
 type Transition struct {
 	Target   string
 	From, To State
+	Own      bool
 }
 
 // Breaker is the breaker and the cooldown of one target.
@@ -72,127 +89,96 @@ type Transition struct {
 type Breaker struct {
 	target string
 	listen func(Transition)
-	born   time.Time // what cooling and openUntil count from, so that a step of the wall clock moves neither
+	born   time.Time // what cooling counts from, so that a step of the wall clock does not move it
 
-	cooling   atomic.Int64 // nanoseconds since born until which the target cools down
-	openUntil atomic.Int64 // nanoseconds since born, of the latest opening
-	last      atomic.Pointer[string]
+	cooling atomic.Int64 // nanoseconds since born until which the target cools down
+	last    atomic.Pointer[string]
 
-	renew   sync.RWMutex // guards machine: held for reading while one is in use
+	// mu guards the fields below. It is held for as long as gobreaker holds its own, which does not wait.
+	mu      sync.Mutex
 	machine *machine
+	until   time.Time // end of the latest open period
+	fleet   bool      // a trial needs lead
+	lead    uint64    // generation whose trial is this process's
+	tally   Tally
 
 	news news
-}
-
-// machine is one gobreaker with the settings that it was made for.
-type machine struct {
-	*gobreaker.TwoStepCircuitBreaker[struct{}]
-	settings Settings
 }
 
 // New makes a closed breaker. listen hears each transition once, in order, soon after the call that caused it.
 func New(target string, s Settings, listen func(Transition)) *Breaker {
 	b := &Breaker{target: target, listen: listen, born: time.Now()}
-	b.machine = b.newMachine(s)
+	b.machine = b.newMachine(machine{settings: s, since: b.born, streak: 0})
 	return b
 }
 
-func (b *Breaker) newMachine(s Settings) *machine {
-	m := &machine{settings: s}
-	m.TwoStepCircuitBreaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Name:        b.target,
-		MaxRequests: 1,
-		// gobreaker is still open at the very end of Timeout.
-		Timeout:     max(s.OpenFor-1, 1),
-		ReadyToTrip: func(c gobreaker.Counts) bool { return int(c.ConsecutiveFailures) >= s.Failures },
-		// "OnStateChange is called whenever the state of the CircuitBreaker changes", under gobreaker's lock.
-		OnStateChange: func(_ string, from, to gobreaker.State) { b.note(m, from, to) },
-		IsSuccessful:  func(err error) bool { return errors.Is(err, outcomeError(Success)) },
-		IsExcluded:    func(err error) bool { return errors.Is(err, outcomeError(Excluded)) },
-	})
-	return m
-}
-
-func state(s gobreaker.State) State {
-	switch s {
-	case gobreaker.StateOpen:
-		return Open
-	case gobreaker.StateHalfOpen:
-		return HalfOpen
-	default:
-		return Closed
-	}
-}
-
-// use runs f on the machine of now, then tells what changed by it.
+// use runs f with the lock held, acts on what gobreaker did in it, then tells what changed.
 func (b *Breaker) use(f func(m *machine)) {
-	b.renew.RLock()
+	b.mu.Lock()
 	f(b.machine)
-	b.renew.RUnlock()
+	b.settle()
+	b.mu.Unlock()
 	b.news.tell(b.listen)
 }
 
-// note takes down a transition of m, unless m is no longer, or not yet, the machine. Caller holds renew.
-func (b *Breaker) note(m *machine, from, to gobreaker.State) {
-	if m != b.machine {
+// settle begins a new generation where gobreaker opened or closed. Caller holds mu.
+func (b *Breaker) settle() {
+	m := b.machine
+	from, to, moved := m.from, m.to, m.moved
+	if !moved {
 		return
 	}
-	if to == gobreaker.StateOpen {
-		b.openUntil.Store(b.at(time.Now().Add(m.settings.OpenFor)))
+	m.moved = false
+	now := time.Now()
+	switch to {
+	case Open:
+		b.begin(b.opened(m, now))
+	case Closed:
+		b.begin(machine{settings: m.settings, gen: m.gen + 1, since: now, streak: m.streak, ramp: newRamp(m.settings.Ramp, now)})
 	}
-	b.news.add(Transition{b.target, state(from), state(to)})
+	b.news.add(Transition{b.target, from, to, true})
 }
 
-// Renew changes the settings, for a reload. A closed breaker keeps its failures, short of opening by them; one that
-// was not closed is open anew for the new OpenFor, and what its trial comes to no longer counts.
+// opened is the generation that follows m when it opens now.
+func (b *Breaker) opened(m *machine, now time.Time) machine {
+	next := machine{settings: m.settings, gen: m.gen + 1, since: now, streak: m.streak + 1, open: true}
+	if m.from == Closed && now.Sub(m.since) >= m.settings.MaxOpenFor {
+		next.streak = 1 // it was quiet for long enough
+	}
+	next.openFor = m.settings.period(next.streak)
+	return next
+}
+
+// begin replaces the machine: results of calls that began before no longer count. Caller holds mu.
+func (b *Breaker) begin(next machine) {
+	b.tally = Tally{Gen: next.gen}
+	if next.open {
+		b.until = next.since.Add(next.openFor)
+	}
+	b.machine = b.newMachine(next)
+}
+
+// Renew changes the settings, for a reload. A closed breaker keeps its failures, short of opening by them, and its
+// ramp; one that was not closed is open anew for the new OpenFor, and what its trial comes to no longer counts.
 func (b *Breaker) Renew(s Settings) {
-	b.renew.Lock()
-	if b.machine.settings != s {
-		b.replace(s)
-	}
-	b.renew.Unlock()
-	b.news.tell(b.listen)
-}
-
-// replace makes a machine of s that is where the old one was. Caller holds renew.
-func (b *Breaker) replace(s Settings) {
-	old, next := b.machine, b.newMachine(s)
-	was := old.State()
-	failures := min(int(old.Counts().ConsecutiveFailures), s.Failures-1)
-	if was != gobreaker.StateClosed {
-		failures = s.Failures
-		b.openUntil.Store(b.at(time.Now().Add(s.OpenFor)))
-	}
-	for range failures {
-		next.count(Failure)
-	}
-	b.machine = next
-	if was == gobreaker.StateHalfOpen {
-		b.news.add(Transition{b.target, HalfOpen, Open})
-	}
-}
-
-// count counts an outcome of a call that took no permit, if m is closed: a trial's result belongs to its permit.
-func (m *machine) count(o Outcome) {
-	if m.State() != gobreaker.StateClosed {
-		return
-	}
-	if done, err := m.Allow(); err == nil {
-		done(outcomeError(o))
-	}
-}
-
-// check says what Allow would.
-func (m *machine) check() error {
-	switch m.State() {
-	case gobreaker.StateOpen:
-		return ErrOpen
-	case gobreaker.StateHalfOpen:
-		if c := m.Counts(); c.Requests > c.TotalExclusions {
-			return ErrBusy
+	b.use(func(m *machine) {
+		if m.settings == s {
+			return
 		}
-	}
-	return nil
+		was := m.state()
+		next := machine{settings: s, gen: m.gen, since: m.since, streak: m.streak, ramp: m.ramp}
+		if was != Closed {
+			next.open, next.since, next.openFor = true, time.Now(), s.OpenFor
+		}
+		failures := min(int(m.Counts().ConsecutiveFailures), s.Failures-1)
+		b.begin(next)
+		if was == Closed {
+			b.machine.fail(failures)
+		}
+		if was == HalfOpen {
+			b.news.add(Transition{b.target, HalfOpen, Open, true})
+		}
+	})
 }
 
 // Allow takes a permit to try the target now, or says why not (errors.Is ErrRefused).
@@ -200,16 +186,48 @@ func (b *Breaker) Allow() (*Permit, error) {
 	if b.isCooling() {
 		return nil, ErrCooling
 	}
-	p := &Permit{b: b}
-	var err error
-	b.use(func(m *machine) { p.done, err = m.Allow() })
-	switch {
-	case errors.Is(err, gobreaker.ErrOpenState):
-		return nil, ErrOpen
-	case err != nil:
-		return nil, ErrBusy
+	return b.take(func(m *machine) error {
+		if err := b.check(m); err != nil {
+			return err
+		}
+		if m.ramp != nil && m.state() == Closed && !m.ramp.admit(time.Now()) {
+			return ErrRamping
+		}
+		return nil
+	})
+}
+
+// Trial takes the one permit of a half-open breaker for a deliberate probe, or says why not.
+func (b *Breaker) Trial() (*Permit, error) {
+	return b.take(func(m *machine) error {
+		if m.state() == Closed {
+			return ErrBusy // nothing to probe
+		}
+		return m.check()
+	})
+}
+
+func (b *Breaker) take(allowed func(m *machine) error) (p *Permit, err error) {
+	b.use(func(m *machine) {
+		if err = allowed(m); err != nil {
+			return
+		}
+		var done func(error)
+		if done, err = m.Allow(); err != nil {
+			err = ErrBusy
+			return
+		}
+		p = &Permit{b: b, m: m, done: done}
+	})
+	return p, err
+}
+
+// check says why an ordinary request would get no permit, the ramp aside. Caller holds mu.
+func (b *Breaker) check(m *machine) error {
+	if m.state() == HalfOpen && (m.settings.Probe || b.fleet && b.lead != m.gen) {
+		return ErrBusy
 	}
-	return p, nil
+	return m.check()
 }
 
 // Check says what Allow would, without taking a permit.
@@ -217,20 +235,25 @@ func (b *Breaker) Check() (err error) {
 	if b.isCooling() {
 		return ErrCooling
 	}
-	b.use(func(m *machine) { err = m.check() })
+	b.use(func(m *machine) {
+		err = b.check(m)
+		if err == nil && m.ramp != nil && m.state() == Closed && !m.ramp.would(time.Now()) {
+			err = ErrRamping
+		}
+	})
 	return err
-}
-
-// Observe counts an outcome for which this process holds no permit: the report of another replica's attempt.
-// Only a closed breaker listens.
-func (b *Breaker) Observe(o Outcome) {
-	b.use(func(m *machine) { m.count(o) })
 }
 
 // State is the state now; an open breaker whose time is over becomes half-open by being asked.
 func (b *Breaker) State() (s State) {
-	b.use(func(m *machine) { s = state(m.State()) })
+	b.use(func(m *machine) { s = m.state() })
 	return s
+}
+
+// Share is the share of traffic that the breaker lets through: 0 unless closed, 1 after its ramp.
+func (b *Breaker) Share() (share float64) {
+	b.use(func(m *machine) { share = m.share(time.Now()) })
+	return share
 }
 
 // Cool keeps the target from being tried before until. Cooldowns merge by the later end: an answer without
@@ -252,12 +275,13 @@ func (b *Breaker) isCooling() bool { return b.at(time.Now()) < b.cooling.Load() 
 func (b *Breaker) Cooling() time.Time { return b.born.Add(time.Duration(b.cooling.Load())) }
 
 // Returns is the earliest time at which Allow may give a permit again; the past means now.
-func (b *Breaker) Returns() time.Time {
-	at := b.cooling.Load()
-	if b.State() == Open {
-		at = max(at, b.openUntil.Load())
-	}
-	return b.born.Add(time.Duration(at))
+func (b *Breaker) Returns() (at time.Time) {
+	b.use(func(m *machine) {
+		if at = b.Cooling(); m.state() == Open && b.until.After(at) {
+			at = b.until
+		}
+	})
+	return at
 }
 
 // Blame notes why the target failed, in the word that people are told.
@@ -273,9 +297,11 @@ func (b *Breaker) Last() string {
 
 // Permit is the right to try a target once.
 //
-// Ownership: whoever got it from Allow, who defers Release. The first Done or Release counts, later ones do not.
+// Ownership: whoever got it from Allow or Trial, who defers Release. The first Done or Release counts, later ones
+// do not.
 type Permit struct {
 	b    *Breaker
+	m    *machine
 	done func(error)
 	used atomic.Bool
 }
@@ -286,7 +312,14 @@ func (p *Permit) Done(o Outcome) {
 	if p.used.Swap(true) {
 		return
 	}
-	p.b.use(func(*machine) { p.done(outcomeError(o)) })
+	p.b.use(func(m *machine) {
+		if m != p.m {
+			return
+		}
+		p.b.tally.add(o)
+		m.ramp.result(o, time.Now())
+		p.done(outcomeError(o))
+	})
 }
 
 // Release gives back a permit whose call came to nothing that can be counted.
