@@ -13,9 +13,9 @@ type Truth struct {
 	Why    string    `json:"why"` // class of the last failure
 }
 
-// beats says whether a fleet in which t and u are told goes by t. An opening beats a closing of the same generation,
+// Beats says whether a fleet in which t and u are told goes by t. An opening beats a closing of the same generation,
 // the later end the earlier one.
-func (t Truth) beats(u Truth) bool {
+func (t Truth) Beats(u Truth) bool {
 	switch {
 	case t.Gen != u.Gen:
 		return t.Gen > u.Gen
@@ -46,7 +46,7 @@ func (b *Breaker) Follow(t Truth) (followed bool) {
 		b.Blame(t.Why)
 	}
 	b.use(func(m *machine) {
-		if followed = t.beats(b.truth(m)); !followed {
+		if followed = t.Beats(b.truth(m)); !followed {
 			return
 		}
 		from, s := m.state(), m.settings
