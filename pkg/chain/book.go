@@ -35,7 +35,7 @@ func NewBook(cfg *config.Config, prev *Book, listen func(breaker.Transition)) *B
 	for name, t := range cfg.Targets {
 		b.breakers[name] = prev.carry(t)
 		if b.breakers[name] == nil {
-			b.breakers[name] = breaker.New(name, breaker.Settings(t.Breaker), listen)
+			b.breakers[name] = breaker.New(name, settings(t.Breaker), listen)
 		}
 	}
 	for _, c := range cfg.Chains {
@@ -55,8 +55,21 @@ func (b *Book) carry(t *config.Target) *breaker.Breaker {
 		return nil
 	}
 	kept := b.breakers[t.Name]
-	kept.Renew(breaker.Settings(t.Breaker))
+	kept.Renew(settings(t.Breaker))
 	return kept
+}
+
+func settings(c config.Breaker) breaker.Settings {
+	return breaker.Settings{
+		Failures:   c.Failures,
+		Ratio:      c.Ratio.Share,
+		Window:     c.Ratio.Window,
+		MinCalls:   c.Ratio.MinCalls,
+		OpenFor:    c.OpenFor,
+		MaxOpenFor: c.MaxOpenFor,
+		Probe:      c.Probe,
+		Ramp:       breaker.Ramp(c.Ramp),
+	}
 }
 
 // Breaker is the breaker of a target, nil when the config has no such target.

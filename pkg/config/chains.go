@@ -45,6 +45,8 @@ func (c *compiler) chain(p string, f *fileChain, name string) *Chain {
 		On:           On(f.On),
 		Degrade:      f.Degrade,
 		Off:          Off(f.Off),
+		MinRate:      c.minRate(at(p, "min_rate"), &f.MinRate),
+		Observe:      f.Mode == "observe" || c.f.Mode == "observe",
 	}
 	c.mode(at(p, "mode"), f.Mode)
 	ch.Rungs = c.rungs(at(p, "targets"), f.Targets)
@@ -53,7 +55,7 @@ func (c *compiler) chain(p string, f *fileChain, name string) *Chain {
 	c.oneFamily(at(p, "targets"), ch, f.Targets)
 	ch.Matches = c.matches(p, ch.API, f)
 	c.policy(p, f)
-	c.deadlines(at(p, "deadlines"), ch.Deadlines)
+	c.deadlines(p, ch)
 	return ch
 }
 
@@ -198,12 +200,23 @@ func (c *compiler) retry(p string, f *fileRetry) {
 	if len(f.On) == 0 && !c.wrong[at(p, "on")] {
 		c.fault(at(p, "on"), "is empty: name the classes to retry, or remove it")
 	}
+	c.share(at(p, "budget"), f.Budget)
 	c.distinct(at(p, "on"), f.On)
 	for i, class := range f.On {
 		if class != "" {
 			c.oneOf(index(at(p, "on"), i), class, blips(), nil)
 		}
 	}
+}
+
+func (c *compiler) minRate(p string, f *fileMinRate) MinRate {
+	if !c.has(p) || c.wrong[p] {
+		return MinRate{}
+	}
+	if rate := at(p, "bytes_per_second"); !c.has(rate) {
+		c.fault(rate, "required, but missing")
+	}
+	return MinRate{BytesPerSecond: int64(f.BytesPerSecond), Window: f.Window}
 }
 
 func (c *compiler) degrade(p string, f *fileChain) {
@@ -224,16 +237,22 @@ func (c *compiler) degrade(p string, f *fileChain) {
 }
 
 // deadlines refuses one that the total always beats, where the file sets both.
-func (c *compiler) deadlines(p string, d Deadlines) {
-	if !c.has(at(p, "total")) {
+func (c *compiler) deadlines(p string, ch *Chain) {
+	list, d := at(p, "deadlines"), ch.Deadlines
+	if !c.has(at(list, "total")) {
 		return
 	}
 	for _, one := range []struct {
-		key string
-		d   time.Duration
-	}{{"first_content", d.FirstContent}, {"answer", d.Answer}, {"idle", d.Idle}} {
-		if c.has(at(p, one.key)) && one.d > d.Total {
-			c.fault(at(p, one.key), "%s never comes, as total is %s: shorten it or lengthen total", one.d, d.Total)
+		path string
+		d    time.Duration
+	}{
+		{at(list, "first_content"), d.FirstContent},
+		{at(list, "answer"), d.Answer},
+		{at(list, "idle"), d.Idle},
+		{at(at(p, "min_rate"), "window"), ch.MinRate.Window},
+	} {
+		if c.has(one.path) && one.d > d.Total {
+			c.fault(one.path, "%s never comes, as total is %s: shorten it or lengthen total", one.d, d.Total)
 		}
 	}
 }

@@ -25,6 +25,8 @@ type Config struct {
 	Chains        []*Chain // in the order of the file; see Chain
 	Passthrough   []Passthrough
 	MaxRetryAfter time.Duration // longest Retry-After told to a client
+	Store         Store
+	Recovery      Recovery
 
 	refs []string // of every secret that the file names
 }
@@ -236,6 +238,22 @@ type On struct {
 type Off struct {
 	Status  int
 	Message string
+}
+
+// Store is where the replicas keep what they share: a folder of this process, or a NATS cluster.
+type Store struct {
+	Dir      string   // of the embedded store; "" with URLs
+	URLs     []string // nats:// or tls://, without credentials
+	Creds    string   // path of the cluster's credentials file; "" is none
+	Replicas int      // nodes that keep each bucket, 1 to 5; 1 with Dir
+}
+
+// Recovery bounds the calls that the service makes on its own account.
+type Recovery struct {
+	RetryBudget float64 // most of them, as a share of live requests
+	Rate        float64 // most of them in a second
+	Jitter      float64 // 0 to 1: share of a pause that is left to chance
+	ProbeTokens int     // most that probes may spend in an hour
 }
 
 // Passthrough is a path prefix (on a "/" border) that no chain protects.

@@ -234,8 +234,8 @@ func (r *reader) key(path string, n *yaml.Node) (string, bool) {
 	return "", false
 }
 
-// scalar reads the leaf types of the file. Only a duration or a size repeats what it could not read: anything else
-// might be a secret in the wrong place.
+// scalar reads the leaf types of the file. Only a duration, a size or a rate repeats what it could not read:
+// anything else might be a secret in the wrong place.
 func (r *reader) scalar(path string, n *yaml.Node, v reflect.Value) {
 	tag := n.ShortTag()
 	if n.Kind != yaml.ScalarNode {
@@ -256,10 +256,16 @@ func (r *reader) scalar(path string, n *yaml.Node, v reflect.Value) {
 		if tag != "!!int" || n.Decode(p) != nil {
 			r.mismatch(path, n, "a whole number")
 		}
+	case *float64:
+		if tag != "!!int" && tag != "!!float" || n.Decode(p) != nil {
+			r.mismatch(path, n, "a number")
+		}
 	case *time.Duration:
 		r.duration(path, n, p)
 	case *size:
 		r.size(path, n, p)
+	case *rate:
+		r.rate(path, n, p)
 	default:
 		panic("config: no reader for " + v.Type().String())
 	}
@@ -306,6 +312,27 @@ func parseSize(s string) (size, bool) {
 		return 0, false
 	}
 	return size(n * unit), true
+}
+
+func (r *reader) rate(path string, n *yaml.Node, p *rate) {
+	calls, ok := parseRate(n.Value)
+	switch {
+	case n.Kind != yaml.ScalarNode || isNull(n):
+		r.mismatch(path, n, "a rate such as 5/s")
+	case !ok:
+		r.fault(path, "expected a rate such as 5/s (a whole number per s, m or h), got %.40q", n.Value)
+	case calls <= 0:
+		r.fault(path, "must be more than 0, got %s", n.Value)
+	default:
+		*p = calls
+	}
+}
+
+func parseRate(s string) (rate, bool) {
+	calls, unit, _ := strings.Cut(s, "/")
+	seconds, ok := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
+	n, err := strconv.ParseInt(calls, 10, 32)
+	return rate(float64(n) / seconds), ok && err == nil
 }
 
 func (r *reader) mismatch(path string, n *yaml.Node, want string) {

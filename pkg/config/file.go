@@ -12,6 +12,9 @@ type unsupported struct{}
 // size is a number of bytes, written as such or with KiB, MiB or GiB.
 type size int64
 
+// rate is a number of calls per second, written N/s, N/m or N/h.
+type rate float64
+
 type fileRoot struct {
 	Server        fileServer               `yaml:"server"`
 	Envoy         fileEnvoy                `yaml:"envoy"`
@@ -21,8 +24,8 @@ type fileRoot struct {
 	Chains        map[string]*fileChain    `yaml:"chains"`
 	MaxRetryAfter time.Duration            `yaml:"max_retry_after"`
 	Mode          string                   `yaml:"mode"`
-	Store         unsupported              `yaml:"store"`
-	Recovery      unsupported              `yaml:"recovery"`
+	Store         fileStore                `yaml:"store"`
+	Recovery      fileRecovery             `yaml:"recovery"`
 	Jobs          unsupported              `yaml:"jobs"`
 }
 
@@ -69,9 +72,16 @@ type fileProvider struct {
 	TierCheck  bool        `yaml:"tier_check"`
 	Cluster    string      `yaml:"cluster"`
 	CA         string      `yaml:"ca"`
-	StatusFeed unsupported `yaml:"status_feed"`
+	RateLimits string      `yaml:"rate_limits"`
+	StatusFeed fileFeed    `yaml:"status_feed"`
 	Region     unsupported `yaml:"region"`
 	Project    unsupported `yaml:"project"`
+}
+
+type fileFeed struct {
+	Statuspage string `yaml:"statuspage"`
+	IncidentIO string `yaml:"incidentio"`
+	Component  string `yaml:"component"`
 }
 
 type fileAuth struct {
@@ -93,15 +103,34 @@ type fileTarget struct {
 	Model       string      `yaml:"model"`
 	ModelFamily string      `yaml:"model_family"`
 	Breaker     fileBreaker `yaml:"breaker"`
+	Probe       fileProbe   `yaml:"probe"`
 	ServiceTier unsupported `yaml:"service_tier"`
 	Price       unsupported `yaml:"price"`
-	Probe       unsupported `yaml:"probe"`
 }
 
 type fileBreaker struct {
-	Failures int           `yaml:"failures"`
-	OpenFor  time.Duration `yaml:"open_for"`
-	HalfOpen string        `yaml:"half_open"`
+	Failures   int           `yaml:"failures"`
+	Ratio      fileRatio     `yaml:"ratio"`
+	OpenFor    time.Duration `yaml:"open_for"`
+	MaxOpenFor time.Duration `yaml:"max_open_for"`
+	HalfOpen   string        `yaml:"half_open"`
+	Ramp       fileRamp      `yaml:"ramp"`
+}
+
+type fileRatio struct {
+	Share    float64       `yaml:"share"`
+	Window   time.Duration `yaml:"window"`
+	MinCalls int           `yaml:"min_calls"`
+}
+
+type fileRamp struct {
+	Interval time.Duration `yaml:"interval"`
+	Share    float64       `yaml:"share"`
+}
+
+type fileProbe struct {
+	Model     string `yaml:"model"`
+	MaxTokens int    `yaml:"max_tokens"`
 }
 
 type fileChain struct {
@@ -112,6 +141,7 @@ type fileChain struct {
 	Commit        string        `yaml:"commit"`
 	Hold          fileHold      `yaml:"hold"`
 	Deadlines     fileDeadlines `yaml:"deadlines"`
+	MinRate       fileMinRate   `yaml:"min_rate"`
 	Retry         fileRetry     `yaml:"retry"`
 	On            fileOn        `yaml:"on"`
 	Degrade       []string      `yaml:"degrade"`
@@ -150,9 +180,15 @@ type fileDeadlines struct {
 	Total        time.Duration `yaml:"total"`
 }
 
+type fileMinRate struct {
+	BytesPerSecond size          `yaml:"bytes_per_second"`
+	Window         time.Duration `yaml:"window"`
+}
+
 type fileRetry struct {
 	SameTarget int      `yaml:"same_target"`
 	On         []string `yaml:"on"`
+	Budget     float64  `yaml:"budget"`
 }
 
 type fileOn struct {
@@ -167,6 +203,28 @@ type fileOn struct {
 type fileOff struct {
 	Status  int    `yaml:"status"`
 	Message string `yaml:"message"`
+}
+
+type fileStore struct {
+	Embedded fileEmbedded `yaml:"embedded"`
+	NATS     fileNATS     `yaml:"nats"`
+}
+
+type fileEmbedded struct {
+	Dir string `yaml:"dir"`
+}
+
+type fileNATS struct {
+	URLs     []string `yaml:"urls"`
+	Creds    string   `yaml:"creds"`
+	Replicas int      `yaml:"replicas"`
+}
+
+type fileRecovery struct {
+	RetryBudget float64 `yaml:"retry_budget"`
+	Rate        rate    `yaml:"rate"`
+	Jitter      float64 `yaml:"jitter"`
+	ProbeTokens int     `yaml:"probe_tokens"`
 }
 
 // defaults is what holds where the file says nothing. The element "*" of a map is what each of its elements starts as.
@@ -185,9 +243,17 @@ func defaults() fileRoot {
 			WhenServiceDown: "closed",
 			CAFile:          "/etc/ssl/certs/ca-certificates.crt",
 		},
-		Providers: map[string]*fileProvider{"*": {Platform: "native", TierCheck: true}},
+		Providers: map[string]*fileProvider{"*": {Platform: "native", TierCheck: true, RateLimits: "account"}},
 		Targets: map[string]*fileTarget{"*": {
-			Breaker: fileBreaker{Failures: 5, OpenFor: time.Minute, HalfOpen: "request"},
+			Breaker: fileBreaker{
+				Failures:   5,
+				Ratio:      fileRatio{Window: time.Minute, MinCalls: 20},
+				OpenFor:    time.Minute,
+				MaxOpenFor: 10 * time.Minute,
+				HalfOpen:   "request",
+				Ramp:       fileRamp{Interval: 10 * time.Second, Share: 0.1},
+			},
+			Probe: fileProbe{MaxTokens: 1},
 		}},
 		Chains: map[string]*fileChain{"*": {
 			Commit: string(CommitFirstContent),
@@ -198,7 +264,8 @@ func defaults() fileRoot {
 				Idle:         30 * time.Second,
 				Total:        300 * time.Second,
 			},
-			Retry: fileRetry{On: []string{"server_error", "transport"}},
+			MinRate: fileMinRate{Window: 10 * time.Second},
+			Retry:   fileRetry{On: []string{"server_error", "transport"}, Budget: 0.1},
 			On: fileOn{
 				RateLimited:   "next",
 				MaxWait:       3 * time.Second,
@@ -212,5 +279,7 @@ func defaults() fileRoot {
 		}},
 		MaxRetryAfter: time.Minute,
 		Mode:          "enforce",
+		Store:         fileStore{Embedded: fileEmbedded{Dir: "./data"}, NATS: fileNATS{Replicas: 1}},
+		Recovery:      fileRecovery{RetryBudget: 0.1, Rate: 5, Jitter: 0.2, ProbeTokens: 100_000},
 	}
 }

@@ -57,6 +57,20 @@ func checkConfig(t *testing.T, c *Config) {
 			t.Errorf("provider %+v is incomplete", p)
 		}
 	}
+	for _, t0 := range c.Targets {
+		b := t0.Breaker
+		if b.Failures < 1 || b.OpenFor <= 0 || b.MaxOpenFor < b.OpenFor || b.Ramp.Interval <= 0 ||
+			!(b.Ramp.Share > 0 && b.Ramp.Share <= 1) || b.Ratio != (Ratio{}) && !(b.Ratio.Share > 0 && b.Ratio.Share <= 1) ||
+			t0.Probe.Model == "" || t0.Probe.MaxTokens < 1 {
+			t.Errorf("target %+v is incomplete", t0)
+		}
+	}
+	if s := c.Store; (s.Dir == "") == (len(s.URLs) == 0) || s.Replicas < 1 || s.Replicas > 5 {
+		t.Errorf("store %+v is incomplete", s)
+	}
+	if c.Recovery.Rate <= 0 {
+		t.Errorf("recovery %+v is incomplete", c.Recovery)
+	}
 	for _, p := range c.Passthrough {
 		if got, ok := c.Passthru(p.Path); !ok || got != p.Provider {
 			t.Errorf("Passthru(%q) = %v, want %v", p.Path, got, p.Provider)

@@ -191,8 +191,31 @@ func (c *compiler) distinct(p string, list []string) {
 	}
 }
 
-// baseURL is what requests are sent to. Nothing of a refused one is repeated: it may carry a password.
+// baseURL is what requests are sent to, without a trailing slash.
 func (c *compiler) baseURL(p, s string) *url.URL {
+	form := web("https://api.example.com")
+	form.login = ": use auth"
+	u := c.plainURL(p, s, form)
+	if u != nil {
+		u.Path = strings.TrimSuffix(u.Path, "/")
+	}
+	return u
+}
+
+// urlForm is what the URL of a key looks like.
+type urlForm struct {
+	schemes []string
+	example string
+	login   string // ends the fault of a URL with a user or password
+}
+
+func web(example string) urlForm {
+	return urlForm{schemes: []string{"http", "https"}, example: example}
+}
+
+// plainURL is scheme, host and perhaps port and path. Nothing of a refused one is repeated: it may carry a password.
+// It is nil after a fault.
+func (c *compiler) plainURL(p, s string, form urlForm) *url.URL {
 	if c.wrong[p] || !c.required(p, s) {
 		return nil
 	}
@@ -203,18 +226,18 @@ func (c *compiler) baseURL(p, s string) *url.URL {
 	}
 	_, portErr := strconv.ParseUint(port, 10, 16)
 	switch {
-	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", strings.ContainsFunc(u.Hostname(), notHost):
-		c.fault(p, "expected a URL such as https://api.example.com")
+	case err != nil, !slices.Contains(form.schemes, u.Scheme), u.Hostname() == "", strings.ContainsFunc(u.Hostname(), notHost):
+		c.fault(p, "expected a URL such as %s", form.example)
 	case port != "" && portErr != nil, port == "0", strings.HasSuffix(u.Host, ":"):
 		c.fault(p, "has no port of 1 to 65535 after the colon")
 	case u.User != nil:
-		c.fault(p, "must not carry a user or password: use auth")
+		c.fault(p, "must not carry a user or password%s", form.login)
 	case u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#"):
 		c.fault(p, "must have neither a query nor a fragment")
 	case u.Path != "" && u.Path != "/" && path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/"), u.RawPath != "":
 		c.fault(p, "its path must be plain, without //, .. or escapes")
 	default:
-		return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host), Path: strings.TrimSuffix(u.Path, "/")}
+		return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host), Path: u.Path}
 	}
 	return nil
 }

@@ -48,6 +48,8 @@ type compiler struct {
 func (c *compiler) compile() {
 	c.out.MaxRetryAfter = c.f.MaxRetryAfter
 	c.mode("mode", c.f.Mode)
+	c.store()
+	c.recovery()
 	c.server()
 	c.envoy()
 	c.providers()
@@ -58,7 +60,7 @@ func (c *compiler) compile() {
 }
 
 func (c *compiler) mode(path, got string) {
-	c.oneOf(path, got, []string{"enforce"}, []string{"observe"})
+	c.oneOf(path, got, []string{"enforce", "observe"}, nil)
 }
 
 // oneOf checks a word of the file. The words of later are spoken for, but not built yet.
@@ -92,6 +94,27 @@ func (c *compiler) required(path, got string) bool {
 		c.fault(path, "must not be empty")
 	}
 	return false
+}
+
+// share checks a part of a whole.
+func (c *compiler) share(path string, got float64) {
+	if !(got >= 0 && got <= 1) && !c.wrong[path] { // NaN is neither
+		c.fault(path, "must be 0 to 1, got %v", got)
+	}
+}
+
+// someShare checks a part that may not be nothing.
+func (c *compiler) someShare(path string, got float64) {
+	if !(got > 0 && got <= 1) && !c.wrong[path] {
+		c.fault(path, "must be more than 0 and at most 1, got %v", got)
+	}
+}
+
+// positive checks a number of things.
+func (c *compiler) positive(path string, got int) {
+	if got < 1 {
+		c.fault(path, "must be at least 1, got %d", got)
+	}
 }
 
 // name checks a name that goes into headers (x-llm-chain, x-llm-cluster) and metric labels.

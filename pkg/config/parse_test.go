@@ -83,10 +83,27 @@ func TestPlannedFileIsRefusedOnlyForWhatIsNotSupportedYet(t *testing.T) {
 	if !errors.As(err, &faults) {
 		t.Fatalf("Load = %v, want faults", err)
 	}
+	var got []string
 	for _, f := range faults {
 		if !strings.Contains(f.Msg, "not supported yet") {
 			t.Errorf("unexpected fault: %v", f)
 		}
+		got = append(got, f.Path)
+	}
+	want := []string{
+		"providers.bedrock.platform", "providers.bedrock.region", "providers.bedrock.auth.aws",
+		"providers.vertex.platform", "providers.vertex.project", "providers.vertex.region", "providers.vertex.auth.gcp",
+		"providers.azure.platform",
+		"targets.anthropic/sonnet.service_tier", "targets.anthropic/sonnet.price",
+		"targets.bedrock/sonnet.price", "targets.anthropic/haiku.price",
+		"chains.support-chat.downshift_from",
+		"chains.support-chat.degrade[0]", "chains.support-chat.degrade[1]", "chains.support-chat.degrade[2]",
+		"chains.support-chat.cache", "chains.support-chat.queue", "chains.support-chat.budget",
+		"chains.support-chat.idempotency",
+		"chains.nightly-summaries.degrade[0]", "jobs",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("Load refuses %q, want %q", got, want)
 	}
 }
 
@@ -107,26 +124,38 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 		Name: "anthropic", API: Anthropic, Cluster: "llm-anthropic",
 		Endpoint: &url.URL{Scheme: "https", Host: "api.anthropic.com"},
 		Auth:     Auth{Header: "x-api-key"},
+		StatusFeed: &StatusFeed{
+			"statuspage", &url.URL{Scheme: "https", Host: "status.claude.com", Path: "/api/v2/summary.json"}, "Claude API",
+		},
 	}
 	openai := &Provider{
 		Name: "openai", API: OpenAI, TierCheck: true, Cluster: "openai-main", CA: "/etc/u/llm-ca.crt",
 		Endpoint: &url.URL{Scheme: "https", Host: "llm.example.com:8443", Path: "/openai"},
-		Auth:     Auth{Header: "authorization", Prefix: "Bearer "},
+		Auth:     Auth{Header: "authorization", Prefix: "Bearer "}, SharedLimits: true,
+		StatusFeed: &StatusFeed{
+			"incidentio", &url.URL{Scheme: "https", Host: "status.openai.com", Path: "/proxy/status.openai.com/"}, "",
+		},
 	}
 	byo := &Provider{
 		Name: "byo", API: OpenAI, TierCheck: true, Cluster: "llm-byo",
 		Endpoint: &url.URL{Scheme: "http", Host: "10.0.0.7:8000"},
-		Auth:     Auth{FromClient: true},
+		Auth:     Auth{FromClient: true}, SharedLimits: true,
 	}
-	usual, calm := Breaker{Failures: 5, OpenFor: time.Minute}, Breaker{Failures: 9, OpenFor: 90 * time.Second}
-	sonnet := &Target{"anthropic/sonnet", anthropic, "claude-sonnet-5", "claude-sonnet-5", usual}
-	haiku := &Target{"anthropic/haiku", anthropic, "claude-haiku-4.5", "claude-haiku-4.5", calm}
-	gpt := &Target{"gpt-5.1", openai, "gpt-5.1", "five", calm}
-	mirror := &Target{"byo/gpt", byo, "mirror", "five", usual}
+	usual := Breaker{
+		Failures: 5, OpenFor: time.Minute, MaxOpenFor: 10 * time.Minute, Ramp: Ramp{10 * time.Second, 0.1},
+	}
+	calm := Breaker{
+		Failures: 9, Ratio: Ratio{0.5, 2 * time.Minute, 30}, OpenFor: 90 * time.Second, MaxOpenFor: 20 * time.Minute,
+		Probe: true, Ramp: Ramp{5 * time.Second, 0.25},
+	}
+	sonnet := &Target{"anthropic/sonnet", anthropic, "claude-sonnet-5", "claude-sonnet-5", usual, Probe{"claude-sonnet-5", 1}}
+	haiku := &Target{"anthropic/haiku", anthropic, "claude-haiku-4.5", "claude-haiku-4.5", calm, Probe{"claude-haiku-4.5", 1}}
+	gpt := &Target{"gpt-5.1", openai, "gpt-5.1", "five", calm, Probe{"gpt-5.1-nano", 16}}
+	mirror := &Target{"byo/gpt", byo, "mirror", "five", usual, Probe{"mirror", 1}}
 	policy := Chain{
 		API: OpenAI, Commit: CommitFirstContent, Hold: Hold{1 << 20, time.Minute},
 		Deadlines: Deadlines{30 * time.Second, 120 * time.Second, 30 * time.Second, 300 * time.Second},
-		Retry:     Retry{0, []string{"server_error", "transport"}},
+		Retry:     Retry{0, []string{"server_error", "transport"}, 0.1},
 		On:        On{"next", 3 * time.Second, "return", "return", "observe", "larger"},
 		Off:       Off{503, "The service is temporarily unavailable."},
 	}
@@ -160,12 +189,19 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			Commit:    CommitComplete,
 			Hold:      Hold{2 << 20, 50 * time.Second},
 			Deadlines: Deadlines{11 * time.Second, 12 * time.Second, 13 * time.Second, 14 * time.Second},
-			Retry:     Retry{1, []string{"overloaded"}},
+			Retry:     Retry{1, []string{"overloaded"}, 0.25},
 			On:        On{"wait", 2 * time.Second, "next", "next", "next", "return"},
 			Degrade:   []string{"off"},
 			Off:       Off{500, "Later."},
+			MinRate:   MinRate{1 << 10, 9 * time.Second},
+			Observe:   true,
 		}, &alpha, &nightly},
 		MaxRetryAfter: 30 * time.Second,
+		Store: Store{
+			URLs:  []string{"nats://n1.mesh:4222", "tls://n2.mesh:4222"},
+			Creds: "/etc/u/nats.creds", Replicas: 3,
+		},
+		Recovery: Recovery{RetryBudget: 0.05, Rate: 0.5, Jitter: 0.5, ProbeTokens: 5000},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("Load(full.yaml) =\n%+v\nwant\n%+v", c, want)

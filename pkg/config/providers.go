@@ -23,7 +23,11 @@ func (c *compiler) providers() {
 
 func (c *compiler) provider(path, name string) *Provider {
 	f := c.f.Providers[name]
-	p := &Provider{Name: name, API: API(f.API), TierCheck: f.TierCheck, Cluster: f.Cluster, CA: f.CA}
+	p := &Provider{
+		Name: name, API: API(f.API), TierCheck: f.TierCheck, Cluster: f.Cluster, CA: f.CA,
+		SharedLimits: f.RateLimits == "account",
+		StatusFeed:   c.statusFeed(at(path, "status_feed"), &f.StatusFeed),
+	}
 	if c.required(at(path, "api"), f.API) {
 		c.oneOf(at(path, "api"), f.API, []string{"anthropic", "openai"}, []string{"gemini"})
 	}
@@ -35,6 +39,7 @@ func (c *compiler) provider(path, name string) *Provider {
 	} else {
 		c.name(at(path, "cluster"), p.Cluster)
 	}
+	c.oneOf(at(path, "rate_limits"), f.RateLimits, []string{"account", "model"}, nil)
 	c.oneOf(at(path, "platform"), f.Platform, []string{"native"}, []string{"bedrock", "vertex", "azure", "foundry"})
 	if f.Platform == "native" { // others have ends and credentials of their own kind
 		c.endpoint(path, f, p)
@@ -56,6 +61,33 @@ func (c *compiler) endpoint(path string, f *fileProvider, p *Provider) {
 		c.fault(here, "plain http would send the credential in clear text over the network: "+
 			"use https, or insist with insecure: true")
 	}
+}
+
+// statusFeed is nil when there is none, and after a fault.
+func (c *compiler) statusFeed(p string, f *fileFeed) *StatusFeed {
+	if !c.has(p) || c.wrong[p] {
+		return nil
+	}
+	if part := at(p, "component"); c.has(part) {
+		c.required(part, f.Component)
+	}
+	kind, address := "statuspage", f.Statuspage
+	if c.has(at(p, "incidentio")) {
+		kind, address = "incidentio", f.IncidentIO
+	}
+	if c.has(at(p, "statuspage")) == c.has(at(p, "incidentio")) {
+		c.fault(p, "needs exactly one of: statuspage; incidentio")
+		return nil
+	}
+	here := at(p, kind)
+	u := c.plainURL(here, address, web("https://status.example.com/api/v2/summary.json"))
+	switch {
+	case u == nil:
+		return nil
+	case u.Path == "" || u.Path == "/":
+		c.fault(here, "needs the path of the page's JSON, such as /api/v2/summary.json")
+	}
+	return &StatusFeed{Kind: kind, URL: u, Component: f.Component}
 }
 
 func (c *compiler) auth(path string, f *fileAuth) Auth {
@@ -109,36 +141,6 @@ func (c *compiler) secret(path, ref string) Secret {
 	}
 	c.secrets[ref] = s
 	return s
-}
-
-func (c *compiler) targets() {
-	c.out.Targets = map[string]*Target{}
-	for _, name := range c.keys["targets"] {
-		path := at("targets", name)
-		c.name(path, name)
-		c.out.Targets[name] = c.target(path, name)
-	}
-}
-
-func (c *compiler) target(path, name string) *Target {
-	f := c.f.Targets[name]
-	t := &Target{
-		Name:     name,
-		Provider: c.lookupProvider(at(path, "provider"), f.Provider),
-		Model:    f.Model,
-		Family:   f.ModelFamily,
-		Breaker:  Breaker{Failures: f.Breaker.Failures, OpenFor: f.Breaker.OpenFor},
-	}
-	c.required(at(path, "model"), f.Model)
-	if t.Family == "" {
-		t.Family = t.Model
-	}
-	breaker := at(path, "breaker")
-	if t.Breaker.Failures < 1 || t.Breaker.Failures > 1000 {
-		c.fault(at(breaker, "failures"), "must be 1 to 1000, got %d", t.Breaker.Failures)
-	}
-	c.oneOf(at(breaker, "half_open"), f.Breaker.HalfOpen, []string{"request"}, []string{"probe"})
-	return t
 }
 
 // lookupProvider is nil after a fault.
