@@ -19,6 +19,7 @@ var (
 
 	errNotAgain = errors.New("nothing is known of an attempt that could be repeated")
 	errNoFit    = errors.New("an earlier answer says that this target cannot do better")
+	errNoBudget = errors.New("more than one of its targets fails and the retry budget is spent")
 	errNoSlot   = errors.New("every slot has had its attempt")
 )
 
@@ -49,12 +50,22 @@ func (p *Plan) Begin(x Exchange, past []Past) (*Try, error) {
 	if x.Attempt <= 0 {
 		return p.firstAllowed(x)
 	}
+	if x.Attempt == 1 {
+		p.budget.request()
+	}
 	i, ok := p.slot(x.Attempt, past)
 	if !ok {
 		return nil, fmt.Errorf("%w: %w", ErrSpent, errNoSlot)
 	}
+	beyond := p.beyond(i, past)
+	if beyond && p.overBudget() {
+		return nil, fmt.Errorf("%w: %w", ErrSpent, errNoBudget)
+	}
 	t, why := p.at(x, i, past)
 	if why == nil {
+		if beyond && t.Wait == 0 {
+			p.budget.extra()
+		}
 		return t, nil
 	}
 	umbrella := ErrSpent
@@ -62,6 +73,31 @@ func (p *Plan) Begin(x Exchange, past []Past) (*Try, error) {
 		umbrella = ErrSkip
 	}
 	return nil, fmt.Errorf("%w: %s: %w", umbrella, p.slots[i].Target.Name, why)
+}
+
+// beyond says whether an attempt at slot i is not the exchange's first call of a provider: one is remembered, or a
+// slot before it may be tried and so has been, here or by another replica.
+func (p *Plan) beyond(i int, past []Past) bool {
+	if len(past) > 0 {
+		return true
+	}
+	for j := range p.slots[:i] {
+		if s := &p.slots[j]; !s.Again && s.ready() == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// overBudget says whether failing over has become part of the problem.
+func (p *Plan) overBudget() bool {
+	failing := 0
+	for i := range p.slots {
+		if s := &p.slots[i]; !s.Again && s.breaker.Failing() {
+			failing++
+		}
+	}
+	return failing > 1 && p.budget.spent()
 }
 
 func (p *Plan) firstAllowed(x Exchange) (*Try, error) {
@@ -202,7 +238,7 @@ func (p *Plan) wait(i int, past []Past) time.Duration {
 
 // more says whether an attempt after x, which was slot i, has a slot that it may try.
 func (p *Plan) more(x Exchange, i int, past []Past) bool {
-	if x.Attempt <= 0 {
+	if x.Attempt <= 0 || p.overBudget() {
 		return false
 	}
 	if x.Attempt > len(p.slots) {
@@ -238,7 +274,9 @@ func (t *Try) Report(v classify.Verdict) {
 	}
 	switch {
 	case v.Class == classify.RateLimited:
-		t.breaker.Cool(time.Now().Add(pause(v)))
+		for _, b := range t.account {
+			b.Cool(time.Now().Add(pause(v)))
+		}
 		t.permit.Release()
 	case v.Class == classify.OK:
 		t.permit.Done(breaker.Success)

@@ -72,6 +72,9 @@ func settings(c config.Breaker) breaker.Settings {
 	}
 }
 
+// Breakers are the breakers of all targets, by name. The map must not be changed.
+func (b *Book) Breakers() map[string]*breaker.Breaker { return b.breakers }
+
 // Breaker is the breaker of a target, nil when the config has no such target.
 func (b *Book) Breaker(target string) *breaker.Breaker { return b.breakers[target] }
 
@@ -85,6 +88,7 @@ type Plan struct {
 	slots    []Slot
 	attempts int
 	retryOn  map[string]bool
+	budget   *budget
 }
 
 // Slot is what one attempt number means: a rung of the chain, for the first or once more for the same target.
@@ -94,16 +98,17 @@ type Slot struct {
 	Target  *config.Target
 	Larger  bool
 	breaker *breaker.Breaker
+	account []*breaker.Breaker // of all targets that share the target's rate limits, its own included
 }
 
 func newPlan(c *config.Chain, b *Book) *Plan {
-	p := &Plan{Chain: c, attempts: b.attempts, retryOn: make(map[string]bool)}
+	p := &Plan{Chain: c, attempts: b.attempts, retryOn: make(map[string]bool), budget: newBudget(c.Retry.Budget)}
 	for _, class := range c.Retry.On {
 		p.retryOn[class] = true
 	}
 	twice := config.Slots(c) > len(c.Rungs)
 	for i, r := range c.Rungs {
-		s := Slot{Rung: i, Target: r.Target, Larger: r.Larger, breaker: b.breakers[r.Target.Name]}
+		s := Slot{Rung: i, Target: r.Target, Larger: r.Larger, breaker: b.breakers[r.Target.Name], account: b.account(r.Target)}
 		p.slots = append(p.slots, s)
 		if twice {
 			s.Again = true
@@ -111,6 +116,20 @@ func newPlan(c *config.Chain, b *Book) *Plan {
 		}
 	}
 	return p
+}
+
+// account is the breakers of all targets that a rate limit of t cools.
+func (b *Book) account(t *config.Target) []*breaker.Breaker {
+	if !t.Provider.SharedLimits {
+		return []*breaker.Breaker{b.breakers[t.Name]}
+	}
+	var all []*breaker.Breaker
+	for name, other := range b.Config.Targets {
+		if other.Provider == t.Provider {
+			all = append(all, b.breakers[name])
+		}
+	}
+	return all
 }
 
 // ready says why a first try at the slot's target would get no permit now, nil when it would.

@@ -57,11 +57,11 @@ func (o outcomeError) Error() string { return [...]string{"excluded", "success",
 type Settings struct {
 	Failures int           // consecutive failures that open it, at least 1
 	Ratio    float64       // share of failed calls in Window that opens it too, once there are MinCalls; 0: none
-	Window   time.Duration // of Ratio
+	Window   time.Duration // of Ratio; 0: all the time since it closed
 	MinCalls int           // of Ratio
 
 	OpenFor    time.Duration // first open period; each opening without a quiet time between doubles it
-	MaxOpenFor time.Duration // longest open period, and the quiet time in the closed state that resets the doubling
+	MaxOpenFor time.Duration // longest open period, and how long it stays closed for the doubling to begin anew
 	Probe      bool          // half-open, only Trial gives the permit; otherwise the first ordinary request gets it
 	Ramp       Ramp          // after closing
 }
@@ -69,11 +69,14 @@ type Settings struct {
 // period is the length of the open period after so many openings in a row, the latest included.
 func (s Settings) period(streak int) time.Duration {
 	d := s.OpenFor
-	for ; streak > 1 && d < s.MaxOpenFor; streak-- {
+	for ; streak > 1 && d < s.longest(); streak-- {
 		d *= 2
 	}
-	return min(d, max(s.MaxOpenFor, s.OpenFor))
+	return min(d, s.longest())
 }
+
+// longest is the length that no open period exceeds.
+func (s Settings) longest() time.Duration { return max(s.OpenFor, s.MaxOpenFor) }
 
 // Transition is one change of state. Own says that this process's calls caused it, not the fleet.
 type Transition struct {
@@ -97,9 +100,8 @@ type Breaker struct {
 	// mu guards the fields below. It is held for as long as gobreaker holds its own, which does not wait.
 	mu      sync.Mutex
 	machine *machine
-	until   time.Time // end of the latest open period
-	fleet   bool      // a trial needs lead
-	lead    uint64    // generation whose trial is this process's
+	fleet   bool   // a trial needs lead
+	lead    uint64 // generation whose trial is this process's
 	tally   Tally
 
 	news news
@@ -108,11 +110,12 @@ type Breaker struct {
 // New makes a closed breaker. listen hears each transition once, in order, soon after the call that caused it.
 func New(target string, s Settings, listen func(Transition)) *Breaker {
 	b := &Breaker{target: target, listen: listen, born: time.Now()}
-	b.machine = b.newMachine(machine{settings: s, since: b.born, streak: 0})
+	b.begin(machine{settings: s, since: b.born})
 	return b
 }
 
-// use runs f with the lock held, acts on what gobreaker did in it, then tells what changed.
+// use runs f with the lock held, acts on what gobreaker did in it, then tells what changed. f lets gobreaker move
+// once at most, or settles in between.
 func (b *Breaker) use(f func(m *machine)) {
 	b.mu.Lock()
 	f(b.machine)
@@ -124,57 +127,44 @@ func (b *Breaker) use(f func(m *machine)) {
 // settle begins a new generation where gobreaker opened or closed. Caller holds mu.
 func (b *Breaker) settle() {
 	m := b.machine
-	from, to, moved := m.from, m.to, m.moved
-	if !moved {
+	if !m.moved {
 		return
 	}
 	m.moved = false
-	now := time.Now()
-	switch to {
+	b.news.add(Transition{b.target, m.from, m.to, true})
+	switch m.to {
 	case Open:
-		b.begin(b.opened(m, now))
+		b.begin(m.opened(b.Last()))
 	case Closed:
-		b.begin(machine{settings: m.settings, gen: m.gen + 1, since: now, streak: m.streak, ramp: newRamp(m.settings.Ramp, now)})
+		b.begin(m.closed())
 	}
-	b.news.add(Transition{b.target, from, to, true})
 }
 
-// opened is the generation that follows m when it opens now.
-func (b *Breaker) opened(m *machine, now time.Time) machine {
-	next := machine{settings: m.settings, gen: m.gen + 1, since: now, streak: m.streak + 1, open: true}
-	if m.from == Closed && now.Sub(m.since) >= m.settings.MaxOpenFor {
-		next.streak = 1 // it was quiet for long enough
-	}
-	next.openFor = m.settings.period(next.streak)
-	return next
+// settled is the state now, with nothing left to settle before the machine is replaced. Caller holds mu.
+func (b *Breaker) settled() State {
+	state := b.machine.state()
+	b.settle()
+	return state
 }
 
-// begin replaces the machine: results of calls that began before no longer count. Caller holds mu.
+// begin goes on with another machine. Caller holds mu.
 func (b *Breaker) begin(next machine) {
-	b.tally = Tally{Gen: next.gen}
-	if next.open {
-		b.until = next.since.Add(next.openFor)
+	if b.tally.Gen != next.truth.Gen {
+		b.tally = Tally{Gen: next.truth.Gen}
 	}
-	b.machine = b.newMachine(next)
+	b.machine = next.start(b.target)
 }
 
-// Renew changes the settings, for a reload. A closed breaker keeps its failures, short of opening by them, and its
-// ramp; one that was not closed is open anew for the new OpenFor, and what its trial comes to no longer counts.
+// Renew changes the settings, for a reload. A closed breaker keeps its failures in a row, short of opening by them,
+// and the share its ramp has reached; one that was not closed is open anew for the new OpenFor, and what its trial
+// comes to no longer counts.
 func (b *Breaker) Renew(s Settings) {
 	b.use(func(m *machine) {
 		if m.settings == s {
 			return
 		}
-		was := m.state()
-		next := machine{settings: s, gen: m.gen, since: m.since, streak: m.streak, ramp: m.ramp}
-		if was != Closed {
-			next.open, next.since, next.openFor = true, time.Now(), s.OpenFor
-		}
-		failures := min(int(m.Counts().ConsecutiveFailures), s.Failures-1)
-		b.begin(next)
-		if was == Closed {
-			b.machine.fail(failures)
-		}
+		was := b.settled()
+		b.begin(m.renewed(s))
 		if was == HalfOpen {
 			b.news.add(Transition{b.target, HalfOpen, Open, true})
 		}
@@ -190,14 +180,15 @@ func (b *Breaker) Allow() (*Permit, error) {
 		if err := b.check(m); err != nil {
 			return err
 		}
-		if m.ramp != nil && m.state() == Closed && !m.ramp.admit(time.Now()) {
+		if !m.ramp.admit() {
 			return ErrRamping
 		}
 		return nil
 	})
 }
 
-// Trial takes the one permit of a half-open breaker for a deliberate probe, or says why not.
+// Trial takes the one permit of a half-open breaker for a deliberate probe, or says why not. It asks neither for
+// Lead, as whoever probes sees to it that one replica does, nor for the cooldown.
 func (b *Breaker) Trial() (*Permit, error) {
 	return b.take(func(m *machine) error {
 		if m.state() == Closed {
@@ -212,19 +203,17 @@ func (b *Breaker) take(allowed func(m *machine) error) (p *Permit, err error) {
 		if err = allowed(m); err != nil {
 			return
 		}
-		var done func(error)
-		if done, err = m.Allow(); err != nil {
-			err = ErrBusy
-			return
+		p = &Permit{b: b, m: m, gen: m.truth.Gen}
+		if m.truth.Open {
+			p.trial, err = m.Allow() // as m.check has just said
 		}
-		p = &Permit{b: b, m: m, done: done}
 	})
 	return p, err
 }
 
 // check says why an ordinary request would get no permit, the ramp aside. Caller holds mu.
 func (b *Breaker) check(m *machine) error {
-	if m.state() == HalfOpen && (m.settings.Probe || b.fleet && b.lead != m.gen) {
+	if m.state() == HalfOpen && (m.settings.Probe || b.fleet && b.lead != m.truth.Gen) {
 		return ErrBusy
 	}
 	return m.check()
@@ -236,8 +225,7 @@ func (b *Breaker) Check() (err error) {
 		return ErrCooling
 	}
 	b.use(func(m *machine) {
-		err = b.check(m)
-		if err == nil && m.ramp != nil && m.state() == Closed && !m.ramp.would(time.Now()) {
+		if err = b.check(m); err == nil && !m.ramp.would() {
 			err = ErrRamping
 		}
 	})
@@ -252,14 +240,24 @@ func (b *Breaker) State() (s State) {
 
 // Share is the share of traffic that the breaker lets through: 0 unless closed, 1 after its ramp.
 func (b *Breaker) Share() (share float64) {
-	b.use(func(m *machine) { share = m.share(time.Now()) })
+	b.use(func(m *machine) {
+		if m.state() == Closed {
+			share = m.ramp.now()
+		}
+	})
 	return share
 }
 
+// Failing says whether the target's latest calls failed, or its breaker does not let all traffic through.
+func (b *Breaker) Failing() (failing bool) {
+	b.use(func(m *machine) { failing = m.state() != Closed || m.ramp.now() < 1 || m.Counts().ConsecutiveFailures > 0 })
+	return failing
+}
+
 // Cool keeps the target from being tried before until. Cooldowns merge by the later end: an answer without
-// Retry-After must not shorten one that had it.
+// Retry-After must not shorten one that had it. An until from elsewhere counts by what is left of it now.
 func (b *Breaker) Cool(until time.Time) {
-	for next := b.at(until); ; {
+	for next := b.at(time.Now().Add(time.Until(until))); ; {
 		now := b.cooling.Load()
 		if next <= now || b.cooling.CompareAndSwap(now, next) {
 			return
@@ -277,8 +275,8 @@ func (b *Breaker) Cooling() time.Time { return b.born.Add(time.Duration(b.coolin
 // Returns is the earliest time at which Allow may give a permit again; the past means now.
 func (b *Breaker) Returns() (at time.Time) {
 	b.use(func(m *machine) {
-		if at = b.Cooling(); m.state() == Open && b.until.After(at) {
-			at = b.until
+		if at = b.Cooling(); m.state() == Open && m.until.After(at) {
+			at = m.until
 		}
 	})
 	return at
@@ -300,10 +298,11 @@ func (b *Breaker) Last() string {
 // Ownership: whoever got it from Allow or Trial, who defers Release. The first Done or Release counts, later ones
 // do not.
 type Permit struct {
-	b    *Breaker
-	m    *machine
-	done func(error)
-	used atomic.Bool
+	b     *Breaker
+	m     *machine
+	gen   uint64
+	trial func(error) // of a half-open breaker's one permit, gobreaker's; nil for a closed one's
+	used  atomic.Bool
 }
 
 // Done gives the permit back with what the call came to. It does not count when the breaker has changed its state
@@ -313,12 +312,13 @@ func (p *Permit) Done(o Outcome) {
 		return
 	}
 	p.b.use(func(m *machine) {
-		if m != p.m {
-			return
+		switch {
+		case p.trial != nil && m == p.m:
+			p.trial(outcomeError(o))
+		case p.trial == nil && m.isClosed(p.gen):
+			p.b.tally.add(o)
+			m.count(o)
 		}
-		p.b.tally.add(o)
-		m.ramp.result(o, time.Now())
-		p.done(outcomeError(o))
 	})
 }
 
