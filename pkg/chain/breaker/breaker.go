@@ -203,10 +203,14 @@ func (b *Breaker) take(allowed func(m *machine) error) (p *Permit, err error) {
 		if err = allowed(m); err != nil {
 			return
 		}
-		p = &Permit{b: b, m: m, gen: m.truth.Gen}
+		var trial func(error)
 		if m.truth.Open {
-			p.trial, err = m.Allow() // as m.check has just said
+			if trial, err = m.Allow(); err != nil {
+				err = ErrBusy
+				return
+			}
 		}
+		p = &Permit{b: b, m: m, gen: m.truth.Gen, trial: trial}
 	})
 	return p, err
 }
@@ -250,7 +254,9 @@ func (b *Breaker) Share() (share float64) {
 
 // Failing says whether the target's latest calls failed, or its breaker does not let all traffic through.
 func (b *Breaker) Failing() (failing bool) {
-	b.use(func(m *machine) { failing = m.state() != Closed || m.ramp.now() < 1 || m.Counts().ConsecutiveFailures > 0 })
+	b.use(func(m *machine) {
+		failing = m.state() != Closed || m.ramp.now() < 1 || m.Counts().ConsecutiveFailures > 0
+	})
 	return failing
 }
 

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var usual = Settings{Failures: 3, OpenFor: time.Minute}
+var usual = Settings{Failures: 3, OpenFor: time.Minute, MaxOpenFor: 4 * time.Minute}
 
 // rig is a breaker whose transitions are written down and checked as they are told.
 type rig struct {
@@ -57,8 +57,9 @@ func (r *rig) states() []State {
 }
 
 // play performs a script, one letter an event: f, s and x are whole calls that fail, succeed, or are excluded; < begins
-// a call; F, S and X end the one begun first; o is a failure seen by another replica, O a success; m is just less
-// than open_for, i an instant, w both; c is a cooldown of ten seconds.
+// a call; F, S and X end the one begun first; o is a failure seen by another replica, O a success, l three failures of
+// the generation before; t begins a deliberate trial; m is just less than open_for, i an instant, w both; c is a
+// cooldown of ten seconds.
 func (r *rig) play(script string) {
 	outcomes := map[rune]Outcome{'f': Failure, 's': Success, 'x': Excluded, 'F': Failure, 'S': Success, 'X': Excluded}
 	for _, c := range script {
@@ -79,9 +80,15 @@ func (r *rig) play(script string) {
 			r.calls[0].Done(outcomes[c])
 			r.calls = r.calls[1:]
 		case 'o':
-			r.Observe(Failure)
+			r.Observe(Tally{Gen: r.Truth().Gen, Failed: 1, Trailing: 1})
 		case 'O':
-			r.Observe(Success)
+			r.Observe(Tally{Gen: r.Truth().Gen, OK: 1})
+		case 'l':
+			r.Observe(Tally{Gen: r.Truth().Gen - 1, Failed: 3, Trailing: 3})
+		case 't':
+			if p, err := r.Trial(); err == nil {
+				r.calls = append(r.calls, p)
+			}
 		case 'm':
 			time.Sleep(usual.OpenFor - 1)
 		case 'i':
@@ -124,6 +131,14 @@ func TestWhetherATargetMayBeTried(t *testing.T) {
 		{"another replica's late success closes an open one", "fffO", ErrOpen, Open},
 		{"another replica's late failure is taken for the trial's", "fffwo", nil, HalfOpen},
 		{"another replica's late success is taken for the trial's", "fffw<O", ErrBusy, HalfOpen},
+		{"failures here and elsewhere do not add up", "fof", ErrOpen, Open},
+		{"another replica's failures of an earlier closed time count now", "fffwsl", nil, Closed},
+		{"a deliberate trial's success does not close it", "fffwtS", nil, Closed},
+		{"a deliberate trial's failure does not open it again", "fffwtF", ErrOpen, Open},
+		{"a deliberate trial and a request are both let through", "fffwt<", ErrBusy, HalfOpen},
+		{"a deliberate trial of a closed target is let through", "fft", nil, Closed},
+		{"a trial is let through before open_for is over", "fffmt", ErrOpen, Open},
+		{"a failure that began before a success does not count after it", "<sfFf", ErrOpen, Open},
 		{"a cooldown does not keep it from being tried", "c", ErrCooling, Closed},
 		{"a cooldown outlasts itself", "cw", nil, Closed},
 		{"a cooldown opens it", "cwcwcwcw", nil, Closed},
@@ -155,7 +170,7 @@ func TestWhetherATargetMayBeTried(t *testing.T) {
 func TestTransitionsAreToldOnceAndInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, usual)
-		r.play("fffwfwxs")
+		r.play("fffwfwwxs")
 		want := []State{Open, HalfOpen, Open, HalfOpen, Closed}
 		if got := r.states(); !slices.Equal(got, want) {
 			t.Errorf("told %v, want %v", got, want)
@@ -245,7 +260,9 @@ func TestWhenATargetReturns(t *testing.T) {
 }
 
 func TestReloadsKeepTheState(t *testing.T) {
-	longer := Settings{Failures: 3, OpenFor: 2 * time.Minute}
+	longer := Settings{Failures: 3, OpenFor: 2 * time.Minute, MaxOpenFor: 4 * time.Minute}
+	strict := Settings{Failures: 1, OpenFor: time.Minute, MaxOpenFor: time.Minute}
+	ratio := Settings{Failures: 3, Ratio: 0.5, MinCalls: 1, Window: time.Minute, OpenFor: time.Minute}
 	rows := []struct {
 		name, before string
 		renew        Settings
@@ -255,8 +272,8 @@ func TestReloadsKeepTheState(t *testing.T) {
 	}{
 		{"the same settings end a trial", "fffw<", usual, "S", nil, []State{Open, HalfOpen, Closed}},
 		{"new settings forget failures", "ff", longer, "f", ErrOpen, []State{Open}},
-		{"fewer failures allowed open a breaker by the reload itself", "ff", Settings{1, time.Minute}, "", nil, nil},
-		{"fewer failures allowed do not count", "ff", Settings{1, time.Minute}, "f", ErrOpen, []State{Open}},
+		{"fewer failures allowed open a breaker by the reload itself", "ff", strict, "", nil, nil},
+		{"fewer failures allowed do not count", "ff", strict, "f", ErrOpen, []State{Open}},
 		{"new settings close an open breaker", "fff", longer, "", ErrOpen, []State{Open}},
 		{"new settings tell again that an open breaker is open", "fff", longer, "f", ErrOpen, []State{Open}},
 		{"a longer open_for does not hold", "fff", longer, "w", ErrOpen, []State{Open}},
@@ -264,6 +281,8 @@ func TestReloadsKeepTheState(t *testing.T) {
 		{"new settings close a half-open breaker", "fffw", longer, "", ErrOpen, []State{Open, HalfOpen, Open}},
 		{"the result of a trial from before closes the breaker", "fffw<", longer, "S", ErrOpen, []State{Open, HalfOpen, Open}},
 		{"a call from before tells transitions of a machine that is gone", "<fff", longer, "wSw", nil, []State{Open, HalfOpen}},
+		{"calls in flight during a reload do not count", "<<<", longer, "FFF", ErrOpen, []State{Open}},
+		{"a reload opens a breaker by a ratio that was not asked for before", "ff", ratio, "", nil, nil},
 		{"new settings end a cooldown", "c", longer, "", ErrCooling, nil},
 	}
 	for _, row := range rows {

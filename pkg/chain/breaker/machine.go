@@ -12,46 +12,54 @@ const buckets = 10
 
 // machine is one generation of a breaker: a closed period, or an open one with the half-open time after it. A new
 // generation has a new gobreaker, so that results of calls begun before it change nothing.
+//
+// Times are by this process's monotonic clock; those of the truth are for other processes.
 type machine struct {
 	*gobreaker.TwoStepCircuitBreaker[struct{}]
 	settings Settings
-	gen      uint64
-	since    time.Time
-	streak   int  // openings in a row, this one included
-	open     bool // begins open, for openFor
-	openFor  time.Duration
-	ramp     *ramp // nil: all traffic
+	truth    Truth
+	since    time.Time // beginning of a closed period
+	until    time.Time // end of an open one
+	ramp     *ramp     // nil: all traffic
+
+	// row counts the failures since the last success. gobreaker's own count forgets those that leave its window,
+	// so that a slow trickle of nothing but failures would never open it.
+	row int
 
 	// What gobreaker has just done, until settle looks.
 	moved    bool
 	from, to State
 }
 
-// newMachine gives m its gobreaker, opened where m begins open.
-func (b *Breaker) newMachine(m machine) *machine {
-	s := m.settings
-	m.TwoStepCircuitBreaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-		Name:         b.target,
-		MaxRequests:  1,
-		Interval:     s.Window,
-		BucketPeriod: s.Window / buckets,
+// start gives m its gobreaker, opened where m begins open.
+func (m machine) start(target string) *machine {
+	s := gobreaker.Settings{
+		Name:        target,
+		MaxRequests: 1,
 		// gobreaker is still open at the very end of Timeout, and takes 0 for 60 s.
-		Timeout:     max(m.openFor-1, 1),
-		ReadyToTrip: s.trips,
+		Timeout:     max(time.Until(m.until)-1, 1),
+		ReadyToTrip: m.trips,
 		// "OnStateChange is called whenever the state of the CircuitBreaker changes", under gobreaker's lock.
 		OnStateChange: func(_ string, from, to gobreaker.State) { m.moved, m.from, m.to = true, stateOf(from), stateOf(to) },
 		IsSuccessful:  func(err error) bool { return errors.Is(err, outcomeError(Success)) },
 		IsExcluded:    func(err error) bool { return errors.Is(err, outcomeError(Excluded)) },
-	})
-	if m.open {
-		m.fail(s.Failures)
+	}
+	if m.settings.Ratio > 0 {
+		s.Interval = m.settings.Window
+		s.BucketPeriod = m.settings.Window / buckets
+	}
+	m.TwoStepCircuitBreaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](s)
+	if m.truth.Open {
+		m.tell(Failure)
 		m.moved = false
 	}
 	return &m
 }
 
-func (s Settings) trips(c gobreaker.Counts) bool {
-	if int(c.ConsecutiveFailures) >= s.Failures {
+// trips is called by gobreaker after each failure in its closed state.
+func (m *machine) trips(c gobreaker.Counts) bool {
+	s := m.settings
+	if m.truth.Open || m.row >= s.Failures {
 		return true
 	}
 	calls := c.TotalSuccesses + c.TotalFailures
@@ -69,8 +77,15 @@ func stateOf(s gobreaker.State) State {
 	}
 }
 
-// state is the state now. Asking moves open to half-open when its time is over.
-func (m *machine) state() State { return stateOf(m.State()) }
+// state is the state now. Asking moves open to half-open when its time is over; a closed period ends by count alone.
+func (m *machine) state() State {
+	if !m.truth.Open {
+		return Closed
+	}
+	return stateOf(m.State())
+}
+
+func (m *machine) isClosed(gen uint64) bool { return !m.truth.Open && m.truth.Gen == gen }
 
 // check says what gobreaker's Allow would.
 func (m *machine) check() error {
@@ -85,27 +100,79 @@ func (m *machine) check() error {
 	return nil
 }
 
-// count counts an outcome of a call that took no permit.
+// count counts what a call in the closed period came to.
 func (m *machine) count(o Outcome) {
+	switch o {
+	case Excluded:
+		return
+	case Success:
+		m.row = 0
+	case Failure:
+		m.row++
+		m.ramp.failed()
+	}
+	m.tell(o)
+}
+
+// tell tells gobreaker of a call as if it had just begun: gobreaker puts a result into the bucket in which its call
+// began, and so would ignore every call that took longer than the window, the timeouts among them.
+func (m *machine) tell(o Outcome) {
 	if done, err := m.Allow(); err == nil {
 		done(outcomeError(o))
 	}
 }
 
-// fail counts n failures in a row.
-func (m *machine) fail(n int) {
-	for range n {
-		m.count(Failure)
+// opened is the generation that follows m when it opens now.
+func (m *machine) opened(why string) machine {
+	now, streak := time.Now(), m.truth.Streak+1
+	if !m.truth.Open && now.Sub(m.since) >= m.settings.MaxOpenFor {
+		streak = 1 // it was quiet for long enough
+	}
+	until := now.Add(m.settings.period(streak))
+	return machine{
+		settings: m.settings,
+		truth:    Truth{Gen: m.truth.Gen + 1, Open: true, Since: told(now), Until: told(until), Streak: streak, Why: why},
+		until:    until,
 	}
 }
 
-func (m *machine) share(now time.Time) float64 {
-	switch {
-	case m.state() != Closed:
-		return 0
-	case m.ramp == nil:
-		return 1
+// closed is the generation that follows m when it closes now.
+func (m *machine) closed() machine {
+	now := time.Now()
+	return machine{
+		settings: m.settings,
+		truth:    Truth{Gen: m.truth.Gen + 1, Since: told(now), Streak: m.truth.Streak, Why: m.truth.Why},
+		since:    now,
+		ramp:     newRamp(m.settings.Ramp, now),
 	}
-	m.ramp.grow(now)
-	return m.ramp.share
 }
+
+// renewed is m with other settings.
+func (m *machine) renewed(s Settings) machine {
+	next := machine{settings: s, truth: m.truth, since: m.since, ramp: m.ramp.renewed(s.Ramp), row: min(m.row, s.Failures-1)}
+	if m.truth.Open {
+		next.until = time.Now().Add(s.OpenFor)
+		next.truth.Until = told(next.until)
+	}
+	return next
+}
+
+// followed is the generation that follows m, which is in state from, when others tell t.
+func (m *machine) followed(t Truth, from State) machine {
+	now := time.Now()
+	next := machine{settings: m.settings, truth: t, since: now}
+	if t.Open {
+		// Another clock may be ahead of this one.
+		next.until = now.Add(min(time.Until(t.Until), m.settings.longest()))
+		return next
+	}
+	// One that has kept traffic away begins its ramp where it stands, whatever the clocks say.
+	if from == Closed {
+		next.since = now.Add(-max(0, now.Sub(t.Since)))
+	}
+	next.ramp = newRamp(m.settings.Ramp, next.since)
+	return next
+}
+
+// told is t for other processes.
+func told(t time.Time) time.Time { return t.Round(0).UTC() }

@@ -10,7 +10,9 @@ type Ramp struct {
 	Share    float64 // more than 0, at most 1
 }
 
-// ramp is a running Ramp. Its methods are called with the breaker's lock held.
+func (s Ramp) none() bool { return s.Interval <= 0 || s.Share <= 0 || s.Share >= 1 }
+
+// ramp is a running Ramp; nil is none. Its methods are called with the breaker's lock held.
 type ramp struct {
 	settings       Ramp
 	share          float64
@@ -19,17 +21,31 @@ type ramp struct {
 }
 
 func newRamp(s Ramp, from time.Time) *ramp {
-	if s.Interval <= 0 || s.Share >= 1 {
+	if s.none() {
 		return nil
 	}
 	return &ramp{settings: s, share: s.Share, step: from}
 }
 
-// grow doubles the share for each clean interval that has passed.
-func (r *ramp) grow(now time.Time) {
-	for r.share < 1 && now.Sub(r.step) >= r.settings.Interval {
+// renewed is r with other settings from the current interval on. It does not begin again where it is over.
+func (r *ramp) renewed(s Ramp) *ramp {
+	if s.none() || r.now() >= 1 {
+		return nil
+	}
+	next := *r
+	next.settings = s
+	return &next
+}
+
+// now is the share now. It doubles for each clean interval that has passed.
+func (r *ramp) now() float64 {
+	if r == nil {
+		return 1
+	}
+	for r.share < 1 && time.Since(r.step) >= r.settings.Interval {
 		r.to(min(1, 2*r.share), r.step.Add(r.settings.Interval))
 	}
+	return r.share
 }
 
 // to begins an interval with a share.
@@ -38,31 +54,26 @@ func (r *ramp) to(share float64, from time.Time) {
 }
 
 // admit says whether one more request is within the share. It never lets through more than the share of those seen.
-func (r *ramp) admit(now time.Time) bool {
-	r.grow(now)
-	if r.share >= 1 {
+func (r *ramp) admit() bool {
+	if r.now() >= 1 {
 		return true
 	}
-	r.seen++
-	if float64(r.admitted+1) > r.share*float64(r.seen) {
-		return false
+	ok := r.would()
+	if r.seen++; ok {
+		r.admitted++
 	}
-	r.admitted++
-	return true
+	return ok
 }
 
 // would says what admit will.
-func (r *ramp) would(now time.Time) bool {
-	r.grow(now)
-	return r.share >= 1 || float64(r.admitted+1) <= r.share*float64(r.seen+1)
+func (r *ramp) would() bool {
+	share := r.now()
+	return share >= 1 || float64(r.admitted+1) <= share*float64(r.seen+1)
 }
 
-// result takes what a call came to. r may be nil.
-func (r *ramp) result(o Outcome, now time.Time) {
-	if r == nil || o != Failure {
-		return
-	}
-	if r.grow(now); r.share < 1 {
-		r.to(max(r.share/2, r.settings.Share/2), now)
+// failed takes a failure.
+func (r *ramp) failed() {
+	if share := r.now(); share < 1 {
+		r.to(max(share, r.settings.Share)/2, time.Now())
 	}
 }
