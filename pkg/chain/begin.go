@@ -100,6 +100,17 @@ func (p *Plan) overBudget() bool {
 	return failing > 1 && p.budget.spent()
 }
 
+// Observe gives the primary, whatever speaks against it; the error says what does. Without a permit the attempt does
+// not count.
+func (p *Plan) Observe(x Exchange) (*Try, error) {
+	t := &Try{Slot: p.slots[0], plan: p, x: x}
+	err := t.Slot.credential()
+	if err == nil {
+		t.permit, err = t.breaker.Allow()
+	}
+	return t, err
+}
+
 func (p *Plan) firstAllowed(x Exchange) (*Try, error) {
 	err := ErrSpent
 	for i, s := range p.slots {
@@ -277,22 +288,25 @@ func (t *Try) Report(v classify.Verdict) {
 		for _, b := range t.account {
 			b.Cool(time.Now().Add(pause(v)))
 		}
-		t.permit.Release()
+		t.done(breaker.Excluded)
 	case v.Class == classify.OK:
-		t.permit.Done(breaker.Success)
+		t.done(breaker.Success)
 	case v.Class.Trips():
-		t.permit.Done(breaker.Failure)
+		t.done(breaker.Failure)
 	default:
-		t.permit.Release()
+		t.done(breaker.Excluded)
+	}
+}
+
+// done gives the permit back, if there is one.
+func (t *Try) done(o breaker.Outcome) {
+	if t.permit != nil {
+		t.permit.Done(o)
 	}
 }
 
 // Release gives the permit back uncounted unless Report came first.
-func (t *Try) Release() {
-	if t.permit != nil {
-		t.permit.Release()
-	}
-}
+func (t *Try) Release() { t.done(breaker.Excluded) }
 
 // The bounds of a cooldown.
 const (

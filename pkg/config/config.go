@@ -124,6 +124,9 @@ type Auth struct {
 	Secret     Secret
 }
 
+// FeedCluster is the Envoy cluster of the provider's status feed.
+func (p *Provider) FeedCluster() string { return p.Cluster + "-status" }
+
 // Target is one provider × one model.
 type Target struct {
 	Name     string

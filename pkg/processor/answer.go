@@ -9,6 +9,7 @@ import (
 	"understudy/pkg/chain"
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
+	"understudy/pkg/token"
 )
 
 // answer is a target's response while it passes.
@@ -42,9 +43,8 @@ func (w *answer) reader(a *attempt) *classify.Response {
 }
 
 func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]*structpb.Struct) {
-	if a.state != sent {
-		a.state = passing
-		a.send(responseHeaders(&mutation{}))
+	if a.state != sent || a.probed != nil {
+		a.letPass()
 		return
 	}
 	w := &a.answer
@@ -57,10 +57,14 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 	a.state = holding
 	a.clock.held(time.Now(), a.chain)
 	if why, local := localReply(attributes); local {
-		a.failed(a.abort(classify.Transport, why))
+		a.unreachable(why)
 		return
 	}
 	w.reader(a).Header(w.status, func(name string) string { return fields[name] })
+	if a.chain.Observe {
+		a.watch(h.EndOfStream)
+		return
+	}
 	if a.chain.Commit == config.CommitHeaders {
 		a.commit(nil)
 	}
@@ -70,11 +74,39 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 	}
 }
 
+// letPass lets through an answer that is not ours to judge: Envoy's own to a request that got no target, or a probe's.
+func (a *attempt) letPass() {
+	a.state = passing
+	m := &mutation{}
+	if a.probed != nil {
+		m.set(token.Mark, "1")
+		m.remove("x-llm-failover")
+	}
+	a.send(responseHeaders(m))
+}
+
+// unreachable acts on Envoy's own reply, which says that the target gave none.
+func (a *attempt) unreachable(why string) {
+	v := a.abort(classify.Transport, why)
+	if a.chain.Observe {
+		a.state = passing
+		a.watched(v)
+		m := &mutation{}
+		m.remove("x-llm-failover")
+		a.send(responseHeaders(m))
+		return
+	}
+	a.failed(v)
+}
+
 func (a *attempt) responseBody(p []byte, end bool) {
 	switch a.state {
 	case holding, committed:
 	case passing:
 		a.sendBody(p, end)
+		return
+	case watching:
+		a.watchBody(p, end)
 		return
 	default: // the answer has been replaced or ended by us
 		return
@@ -90,6 +122,9 @@ func (a *attempt) responseBody(p []byte, end bool) {
 	if progress != classify.Waiting && !w.started {
 		w.started = true
 		a.clock.content(now)
+		if w.resp.Streaming() {
+			a.clock.window(now, w.fed)
+		}
 		if progress == classify.Started {
 			a.p.metrics.firstContent(a, now)
 		}
@@ -176,6 +211,9 @@ func (a *attempt) responseTrailers() {
 	case holding, committed:
 		a.answer.trailers = true
 		a.endOfBody()
+	case watching:
+		a.watched(a.answer.resp.End(true))
+		a.send(responseTrailers())
 	default:
 		a.send(responseTrailers())
 	}

@@ -21,12 +21,13 @@ const (
 	sent                   // the request is with the target; nothing of the answer is known
 	holding                // the answer's headers are kept back
 	committed              // headers have left for the client
+	watching               // the chain only observes: the answer passes while it is read
 	passing                // an answer of Envoy's own to a request that never got as far as a target
 	finished               // nothing more to decide; whatever Envoy still says is acknowledged
 )
 
 func (s state) String() string {
-	return [...]string{"starting", "uploading", "waiting", "sent", "holding", "committed", "passing", "finished"}[s]
+	return [...]string{"starting", "uploading", "waiting", "sent", "holding", "committed", "watching", "passing", "finished"}[s]
 }
 
 // attempt is one try of an exchange at one target, from the request's headers to the last byte of the answer.
@@ -47,7 +48,8 @@ type attempt struct {
 	plan     *chain.Plan
 	past     []chain.Past
 	body     provider.Request
-	noBody   bool // the request ended with its headers
+	noBody   bool           // the request ended with its headers
+	probed   *config.Target // the call is a probe of ours
 	try      *chain.Try
 	reserved int64 // bytes taken from the process's bound for the request's body
 
@@ -97,6 +99,7 @@ func (a *attempt) sendBody(p []byte, end bool) {
 // flush sends what the last step decided. It blocks while a slow client is not reading: the pump then takes no
 // more from Envoy, which is the back pressure that reaches the provider.
 func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
+	from := time.Now()
 	for i, m := range a.out {
 		a.out[i] = nil
 		if err := stream.Send(m); err != nil {
@@ -105,12 +108,21 @@ func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 	}
 	if len(a.out) > 0 {
 		a.reuse()
-		a.clock.flushed(time.Now())
+		a.flushed(from, time.Now())
 		if a.state >= sent {
 			a.unreserve()
 		}
 	}
 	return nil
+}
+
+// flushed notes that something has gone out. What waited behind a slow client was not the provider's silence, nor
+// its slowness.
+func (a *attempt) flushed(from, now time.Time) {
+	a.clock.event(now)
+	if now.Sub(from) > time.Second && !a.clock.rate.IsZero() {
+		a.clock.window(now, a.answer.fed)
+	}
 }
 
 // reuse takes back what has been sent; a burst's worth of messages is not kept.

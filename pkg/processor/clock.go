@@ -17,6 +17,7 @@ const (
 	idle         cause = "idle"
 	total        cause = "total"
 	holdTime     cause = "hold.time"
+	minRate      cause = "min_rate"
 )
 
 // clock holds the deadlines of one attempt; the zero time is no deadline. It knows no timer: due says when to
@@ -30,6 +31,25 @@ type clock struct {
 	hold     time.Time // until commit
 	activity time.Time // of the last event, once content has been seen
 	idle     time.Duration
+
+	least config.MinRate // zero: none
+	rate  time.Time      // when the bytes of the window are looked at
+	base  int64          // bytes received when it began
+}
+
+// watch notes when the request went off, and sets no deadline.
+func (c *clock) watch(now time.Time) { *c = clock{sentAt: now} }
+
+// window begins the next window of the least rate, with so many bytes received.
+func (c *clock) window(now time.Time, received int64) {
+	if c.least.Window > 0 {
+		c.rate, c.base = now.Add(c.least.Window), received
+	}
+}
+
+// slow says whether the window that is over had too few bytes.
+func (c *clock) slow(received int64) bool {
+	return float64(received-c.base) < float64(c.least.BytesPerSecond)*c.least.Window.Seconds()
 }
 
 func (c *clock) start(total time.Time) { c.total = total }
@@ -40,7 +60,7 @@ func (c *clock) wait(until time.Time) { c.waited = until }
 func (c *clock) sendOff(now time.Time, ch *config.Chain, stream bool) {
 	d := ch.Deadlines
 	c.sentAt, c.waited = now, time.Time{}
-	c.idle = d.Idle
+	c.idle, c.least = d.Idle, ch.MinRate
 	if stream {
 		c.first = now.Add(d.FirstContent)
 	}
@@ -68,13 +88,10 @@ func (c *clock) event(now time.Time) {
 	}
 }
 
-// flushed notes that something has gone out: what waited behind a slow client was not the provider's silence.
-func (c *clock) flushed(now time.Time) { c.event(now) }
-
 // stop ends every deadline.
 func (c *clock) stop() { *c = clock{} }
 
-func (c *clock) bounds() [6]struct {
+func (c *clock) bounds() [7]struct {
 	at  time.Time
 	why cause
 } {
@@ -85,7 +102,7 @@ func (c *clock) bounds() [6]struct {
 	return [...]struct {
 		at  time.Time
 		why cause
-	}{{c.total, total}, {c.waited, waited}, {c.first, firstContent}, {c.whole, wholeAnswer}, {quiet, idle}, {c.hold, holdTime}}
+	}{{c.total, total}, {c.waited, waited}, {c.first, firstContent}, {c.whole, wholeAnswer}, {quiet, idle}, {c.hold, holdTime}, {c.rate, minRate}}
 }
 
 // due is the next deadline, zero without any.

@@ -300,6 +300,12 @@ func (a *attempt) tick(now time.Time) {
 		a.begin()
 	case holdTime:
 		a.holdOver()
+	case minRate:
+		if a.clock.slow(a.answer.fed) {
+			a.late(why)
+			return
+		}
+		a.clock.window(now, a.answer.fed)
 	default:
 		a.late(why)
 	}
@@ -333,7 +339,7 @@ func (a *attempt) late(why cause) {
 // drain ends the attempt because this process ends: the front tries elsewhere, or the stream ends honestly.
 func (a *attempt) drain() {
 	switch a.state {
-	case finished, passing:
+	case finished, passing, watching:
 	case committed:
 		a.cut(a.abort(classify.Canceled, "draining"))
 	case sent, holding:

@@ -106,7 +106,7 @@ func (a *attempt) settle(why end) {
 	if why == endUpstream {
 		v := a.abort(classify.Transport, "reset")
 		a.report(v)
-		if a.state == committed {
+		if a.state == committed || a.state == watching {
 			a.p.account(a, v, outcomeFailed)
 		} else {
 			a.p.memo.Add(a.head.exchange.ID, a.pastOf(v))

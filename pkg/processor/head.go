@@ -18,9 +18,9 @@ type head struct {
 	encoding       string
 	idempotencyKey string
 	requestID      string
-	length         int64 // -1: not said
-	clientRetry    bool  // an official SDK says that this is its own retry
-	internal       bool
+	length         int64  // -1: not said
+	clientRetry    bool   // an official SDK says that this is its own retry
+	internal       string // x-llm-internal
 	exchange       chain.Exchange
 	ours           []string // names of headers of ours that are to be removed
 }
@@ -83,7 +83,7 @@ func (h *head) own(f *corev3.HeaderValue) {
 	case "x-llm-degrade":
 		h.degrade = value(f)
 	case "x-llm-internal":
-		h.internal = true
+		h.internal = value(f)
 	case "x-llm-exchange":
 		h.exchange.ID = value(f)
 	case "x-llm-start":

@@ -23,7 +23,7 @@ type Metrics struct {
 	reg                               prometheus.Registerer
 	attempts, exchanges, fallbacks    *prometheus.CounterVec
 	degraded, clientRetries, tiers    *prometheus.CounterVec
-	transitions                       *prometheus.CounterVec
+	transitions, unenforced           *prometheus.CounterVec
 	contentSeconds                    *prometheus.HistogramVec
 	requestOverhead, responseOverhead prometheus.Observer
 }
@@ -51,6 +51,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		clientRetries: counter("client_retries_total", "Requests that a client's SDK marked as its own retry.", "chain"),
 		tiers:         counter("tier_downgrades_total", "Answers at a lower service tier than asked.", "target", "asked", "served"),
 		transitions:   counter("breaker_transitions_total", "Changes of a breaker's state.", "target", "from", "to"),
+		unenforced:    counter("unenforced_total", "What enforcing would have done where a chain only observes.", "chain", "target", "decision"),
 		contentSeconds: histogram("first_content_seconds", "Time from sending an attempt's request to the first content of its stream.",
 			prometheus.ExponentialBuckets(0.05, 2, 12), "target"),
 		requestOverhead:  overhead.WithLabelValues("request"),
@@ -62,6 +63,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 func (m *Metrics) live(p *Processor) {
 	m.reg.MustRegister(&liveCollector{p: p,
 		state:   prometheus.NewDesc("understudy_breaker_state", "State of a target's breaker: 0 closed, 1 half-open, 2 open.", []string{"target"}, nil),
+		share:   prometheus.NewDesc("understudy_breaker_share", "Share of traffic that a target's breaker lets through: less than 1 while it ramps up.", []string{"target"}, nil),
 		cooling: prometheus.NewDesc("understudy_cooldown_seconds", "Seconds until a rate-limited target is tried again, 0 when it may be.", []string{"target"}, nil),
 		held:    prometheus.NewDesc("understudy_held_bytes", "Bytes of answers kept back or not yet sent on.", nil, nil),
 		info:    prometheus.NewDesc("understudy_config_info", "The configuration in use, by its hash.", []string{"hash"}, nil),
@@ -69,12 +71,12 @@ func (m *Metrics) live(p *Processor) {
 }
 
 type liveCollector struct {
-	p                          *Processor
-	state, cooling, held, info *prometheus.Desc
+	p                                 *Processor
+	state, share, cooling, held, info *prometheus.Desc
 }
 
 func (c *liveCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.state, c.cooling, c.held, c.info} {
+	for _, d := range []*prometheus.Desc{c.state, c.share, c.cooling, c.held, c.info} {
 		ch <- d
 	}
 }
@@ -87,6 +89,7 @@ func (c *liveCollector) Collect(ch chan<- prometheus.Metric) {
 	for name := range book.Config.Targets {
 		b := book.Breaker(name)
 		gauge(c.state, float64(b.State()), name)
+		gauge(c.share, b.Share(), name)
 		gauge(c.cooling, max(0, time.Until(b.Cooling()).Seconds()), name)
 	}
 	gauge(c.held, float64(c.p.held.Load()))

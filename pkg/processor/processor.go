@@ -31,6 +31,8 @@ type Processor struct {
 	log     *slog.Logger
 	replica string // tells this process's attempts from another's in the access log
 
+	key atomic.Pointer[[]byte] // checks x-llm-internal
+
 	inflight atomic.Int64 // bytes of request bodies and held answers
 	held     atomic.Int64 // bytes of held answers alone
 
@@ -58,6 +60,17 @@ func (p *Processor) Book() *chain.Book { return p.book.Load() }
 func (p *Processor) transition(t breaker.Transition) {
 	p.metrics.transitions.WithLabelValues(t.Target, t.From.String(), t.To.String()).Inc()
 	p.log.Warn("breaker "+t.To.String(), "target", t.Target, "from", t.From.String(), "to", t.To.String())
+}
+
+// SetKey makes key the one that our own calls are signed with. Until then none is let in.
+func (p *Processor) SetKey(key []byte) { p.key.Store(&key) }
+
+// Key is the key that our own calls are signed with, nil before SetKey.
+func (p *Processor) Key() []byte {
+	if k := p.key.Load(); k != nil {
+		return *k
+	}
+	return nil
 }
 
 // Drain ends, in the honest way, every attempt that is still running. Its caller has waited as long as it would.

@@ -28,6 +28,11 @@ func (b *mutation) remove(names ...string) {
 	b.m.RemoveHeaders = append(b.m.RemoveHeaders, names...)
 }
 
+// common is the message that sends a request where the mutation says.
+func (b *mutation) common() *extproc.CommonResponse {
+	return &extproc.CommonResponse{HeaderMutation: &b.m, ClearRouteCache: true}
+}
+
 // goOn lets Envoy ask for what comes next.
 func goOn() *extproc.ProcessingResponse {
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_RequestHeaders{

@@ -21,8 +21,8 @@ func (a *attempt) requestHeaders(h *extproc.HttpHeaders) {
 	cfg := a.book.Config
 	a.api, _ = provider.Endpoint(path)
 	switch {
-	case a.head.internal:
-		a.refuse(http.StatusForbidden, "forbidden", "x-llm-internal is not for clients")
+	case a.head.internal != "":
+		a.internal(h.EndOfStream)
 	case a.head.method == http.MethodPost && a.api != classify.APIUnknown && a.protected(path):
 		a.upload(h.EndOfStream)
 	default:
@@ -103,7 +103,7 @@ func (a *attempt) common(p *config.Provider, rw provider.Rewrite) *extproc.Commo
 	for _, h := range rw.Set {
 		m.set(h.Name, h.Value)
 	}
-	c := &extproc.CommonResponse{HeaderMutation: &m.m, ClearRouteCache: true}
+	c := m.common()
 	if rw.Body != nil {
 		// Envoy checks content-length against a replaced body.
 		m.set("content-length", strconv.Itoa(len(rw.Body)))
@@ -114,6 +114,10 @@ func (a *attempt) common(p *config.Provider, rw provider.Rewrite) *extproc.Commo
 
 func (a *attempt) requestBody(body []byte) {
 	if a.state != uploading {
+		return
+	}
+	if a.probed != nil {
+		a.probe(body)
 		return
 	}
 	cfg := a.book.Config
@@ -155,6 +159,10 @@ func (a *attempt) begin() {
 	}
 	if x.Attempt > 1 {
 		a.past = a.p.remember(x)
+	}
+	if a.chain.Observe {
+		a.observe(x)
+		return
 	}
 	a.clock.start(x.Start.Add(a.chain.Deadlines.Total))
 	if !time.Now().Before(a.clock.total) {
@@ -218,5 +226,9 @@ func (a *attempt) upstream() {
 	a.send(reply)
 	a.state = sent
 	a.body.Drop()
-	a.clock.sendOff(time.Now(), a.chain, a.body.Stream)
+	if a.chain.Observe {
+		a.clock.watch(time.Now())
+	} else {
+		a.clock.sendOff(time.Now(), a.chain, a.body.Stream)
+	}
 }

@@ -156,7 +156,7 @@ func (p *Prober) try(ctx context.Context, cfg *config.Config, t *config.Target) 
 }
 
 func (p *Prober) read(resp *http.Response, api classify.API) (Result, classify.Verdict) {
-	if resp.Header.Get(Mark) == "" {
+	if resp.Header.Get(token.Mark) == "" {
 		// Envoy, or a replica that does not know our key, answered: it says nothing of the provider.
 		return Unknown, classify.Verdict{Detail: "the probe did not get through"}
 	}
@@ -167,9 +167,6 @@ func (p *Prober) read(resp *http.Response, api classify.API) (Result, classify.V
 	p.spend(v.Usage)
 	return judge(v), v
 }
-
-// Mark is the header that the service sets on the answer to a call of ours that it has let through.
-const Mark = "x-llm-probed"
 
 type feeder struct{ r *classify.Response }
 

@@ -14,6 +14,9 @@ import (
 // life is how long a token holds: long enough for a call to reach the hop, also past a busy Envoy.
 const life = time.Minute
 
+// Mark is the header that the service sets on the answer to a call of its own that it has let through to a provider.
+const Mark = "x-llm-probed"
+
 // ErrInvalid is every way in which a token may be no good. It does not say which, as the bearer should not know.
 var ErrInvalid = errors.New("x-llm-internal is not ours")
 

@@ -1,0 +1,64 @@
+package processor
+
+import (
+	"net/http"
+	"time"
+
+	"understudy/pkg/config"
+	"understudy/pkg/provider"
+	"understudy/pkg/token"
+)
+
+// internal takes a call of our own, which names its target by a signed token: no chain, no breaker, no hold.
+func (a *attempt) internal(noBody bool) {
+	key := a.p.Key()
+	purpose, name, err := token.Check(key, a.head.internal, time.Now())
+	cfg := a.book.Config
+	switch {
+	case key == nil || err != nil:
+		a.refuse(http.StatusForbidden, "forbidden", "x-llm-internal is not for clients")
+	case purpose == token.Probe && a.head.exchange.Attempt > 1:
+		// A probe is made once; that Envoy is here again shows that the provider could not be reached.
+		m := &mutation{}
+		m.set(token.Mark, "1")
+		a.refuseWith(m, http.StatusServiceUnavailable, "unavailable", "the provider could not be reached")
+	case purpose == token.Probe && cfg.Targets[name] != nil && !noBody:
+		a.probed = cfg.Targets[name]
+		a.state = uploading
+		a.send(goOn())
+	case purpose == token.Feed && cfg.Providers[name] != nil && cfg.Providers[name].StatusFeed != nil:
+		a.feed(cfg.Providers[name])
+	default:
+		a.refuse(http.StatusNotFound, "not_found", "this configuration does not know what x-llm-internal names")
+	}
+}
+
+// probe sends a probe's request to its target; the prober has shaped it for the model that it asks.
+func (a *attempt) probe(body []byte) {
+	q, err := provider.Read(body, "", a.book.Config.Server.MaxBody)
+	if err != nil {
+		a.refuse(http.StatusBadRequest, "invalid", "this is no probe")
+		return
+	}
+	t := *a.probed
+	t.Model = t.Probe.Model
+	rw, err := provider.ForTarget(&t, a.head.target, q)
+	if err != nil {
+		a.refuse(http.StatusServiceUnavailable, "not_ready", "the gateway has no credential for this provider")
+		return
+	}
+	a.state = sent
+	a.send(requestBody(a.common(t.Provider, rw)))
+}
+
+// feed sends a poll to a provider's status feed, with no credential.
+func (a *attempt) feed(p *config.Provider) {
+	a.state = finished
+	m := &mutation{}
+	m.remove(provider.Credentials()...)
+	m.remove(a.head.ours...)
+	m.set("x-llm-cluster", p.FeedCluster())
+	m.set(":authority", p.StatusFeed.URL.Host)
+	m.set(":path", p.StatusFeed.URL.EscapedPath())
+	a.send(requestHeaders(m.common()))
+}
