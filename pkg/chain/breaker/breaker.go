@@ -255,7 +255,7 @@ func (b *Breaker) Share() (share float64) {
 // Failing says whether the target's latest calls failed, or its breaker does not let all traffic through.
 func (b *Breaker) Failing() (failing bool) {
 	b.use(func(m *machine) {
-		failing = m.state() != Closed || m.ramp.now() < 1 || m.Counts().ConsecutiveFailures > 0
+		failing = m.state() != Closed || m.ramp.now() < 1 || m.row > 0
 	})
 	return failing
 }
