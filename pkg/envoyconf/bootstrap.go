@@ -80,5 +80,5 @@ func (b *builder) clusters() []*clusterv3.Cluster {
 	for _, p := range b.providers() {
 		cs = append(cs, b.providerCluster(p))
 	}
-	return cs
+	return append(cs, b.feedClusters()...)
 }

@@ -106,6 +106,8 @@ func TestWhatEnvoyCannotBeToldIsRefused(t *testing.T) {
 			"envoy.listen: port 65535 leaves none above it for the tcp hop"},
 		{"sockets and names are mixed", "replicas", "10.0.0.7:9002", "unix:///run/u.sock", Internal,
 			"envoy.services: Envoy takes unix sockets or host names in one cluster, not both"},
+		{"a provider's cluster is another's status feed", "closed", "  local: {api: anthropic,", "  local: {api: anthropic, cluster: llm-byo-status,", Internal,
+			"providers.local.cluster: llm-byo-status is taken by the status feed of byo: choose another"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Bootstrap(edited(t, tt.file, tt.from, tt.to), tt.hop)

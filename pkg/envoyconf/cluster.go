@@ -1,6 +1,8 @@
 package envoyconf
 
 import (
+	"cmp"
+	"net/url"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -30,9 +32,26 @@ const (
 
 // providerCluster reaches one provider.
 func (b *builder) providerCluster(p *config.Provider) *clusterv3.Cluster {
-	host, port := p.Endpoint.Hostname(), b.port(p)
+	return b.outside(origin{
+		name: p.Cluster, url: p.Endpoint, key: "providers." + p.Name + ".endpoint",
+		ca: cmp.Or(p.CA, b.c.Envoy.CAFile), filters: b.providerFilters(p),
+	})
+}
+
+// origin is a server outside.
+type origin struct {
+	name    string   // of its cluster
+	url     *url.URL // its path does not matter here
+	key     string   // of url in the config file
+	ca      string   // path of the trusted authorities
+	filters []*hcmv3.HttpFilter
+}
+
+// outside reaches one origin.
+func (b *builder) outside(o origin) *clusterv3.Cluster {
+	host, port := o.url.Hostname(), b.port(o)
 	c := &clusterv3.Cluster{
-		Name:                 p.Cluster,
+		Name:                 o.name,
 		ClusterDiscoveryType: &clusterv3.Cluster_Type{Type: clusterv3.Cluster_LOGICAL_DNS},
 		DnsLookupFamily:      clusterv3.Cluster_ALL,
 		ConnectTimeout:       durationpb.New(connectTimeout),
@@ -40,7 +59,7 @@ func (b *builder) providerCluster(p *config.Provider) *clusterv3.Cluster {
 
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(flowBuffer),
 
-		LoadAssignment: endpoints(p.Cluster, socket(host, port)),
+		LoadAssignment: endpoints(o.name, socket(host, port)),
 		UpstreamConnectionOptions: &clusterv3.UpstreamConnectionOptions{TcpKeepalive: &corev3.TcpKeepalive{
 			KeepaliveTime:     wrapperspb.UInt32(15),
 			KeepaliveInterval: wrapperspb.UInt32(5),
@@ -51,37 +70,45 @@ func (b *builder) providerCluster(p *config.Provider) *clusterv3.Cluster {
 		c.ClusterDiscoveryType = &clusterv3.Cluster_Type{Type: clusterv3.Cluster_STATIC}
 		c.DnsLookupFamily = clusterv3.Cluster_AUTO
 	}
-	o := http1()
-	if p.Endpoint.Scheme == "https" {
-		o = negotiated()
-		c.TransportSocket = b.providerTLS(p)
+	options := http1()
+	if o.url.Scheme == "https" {
+		options = negotiated()
+		c.TransportSocket = b.originTLS(host, o.ca)
 	}
-	o.HttpFilters = b.providerFilters(p)
-	c.TypedExtensionProtocolOptions = b.protocol(o)
+	options.HttpFilters = o.filters
+	c.TypedExtensionProtocolOptions = b.protocol(options)
 	return c
 }
 
-func (b *builder) port(p *config.Provider) uint32 {
+func (b *builder) port(o origin) uint32 {
 	switch {
-	case p.Endpoint.Port() != "":
-		_, port, err := split(p.Endpoint.Host)
+	case o.url.Port() != "":
+		_, port, err := split(o.url.Host)
 		if err != nil {
-			b.fault("providers.%s.endpoint: %w", p.Name, err)
+			b.fault("%s: %w", o.key, err)
 		}
 		return port
-	case p.Endpoint.Scheme == "https":
+	case o.url.Scheme == "https":
 		return 443
 	}
 	return 80
 }
 
-// providerFilters run inside the provider's cluster, the codec last as Envoy wants it.
+// providerFilters run inside the provider's cluster.
 func (b *builder) providerFilters(p *config.Provider) []*hcmv3.HttpFilter {
-	var fs []*hcmv3.HttpFilter
-	if _, ok := inFile(p); ok && b.injects(p) {
-		fs = append(fs, b.injector(p))
+	if !b.injects(p) {
+		return []*hcmv3.HttpFilter{b.border(), b.codec()}
 	}
-	return append(fs, b.border(p), b.filter("envoy.filters.http.upstream_codec", &codecv3.UpstreamCodec{}))
+	fs := []*hcmv3.HttpFilter{b.border(credential(p)), b.codec()}
+	if _, ok := inFile(p); ok {
+		fs = append([]*hcmv3.HttpFilter{b.injector(p)}, fs...)
+	}
+	return fs
+}
+
+// codec comes last in a cluster, as Envoy wants it.
+func (b *builder) codec() *hcmv3.HttpFilter {
+	return b.filter("envoy.filters.http.upstream_codec", &codecv3.UpstreamCodec{})
 }
 
 // unlimited lifts Envoy's own ceilings. The default of 3 concurrent retries switches failover off in exactly the

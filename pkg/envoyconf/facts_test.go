@@ -1,8 +1,10 @@
 package envoyconf
 
 import (
+	"strings"
 	"testing"
 
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
@@ -12,11 +14,11 @@ import (
 
 // These hold for any config; the golden files show the rest.
 
-func TestOnlyProtectedPathsAreRetried(t *testing.T) {
+func TestOnlyPathsWithAChainThatActsAreRetried(t *testing.T) {
 	eachShape(t, func(t *testing.T, b *builder) {
 		protected := map[string]bool{}
 		for _, p := range b.c.Protected() {
-			protected[p] = true
+			protected[p] = p != "/watched/v1/messages"
 		}
 		for _, r := range b.frontRoutes().VirtualHosts[0].Routes {
 			path := r.GetMatch().GetPath() // "" unless exact
@@ -29,6 +31,65 @@ func TestOnlyProtectedPathsAreRetried(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestAPathIsRetriedWhenAnyChainThatMayTakeItActs(t *testing.T) {
+	watched := config.Chain{API: config.Anthropic, Observe: true, Matches: []config.Match{{Path: "/v1/messages", Model: "big-*"}}}
+	for _, tt := range []struct {
+		name, path string
+		other      config.Chain
+		want       bool
+	}{
+		{"another chain acts on the same path", "/v1/messages", config.Chain{API: config.Anthropic, Matches: []config.Match{{Path: "/v1/messages"}}}, true},
+		{"another chain observes the same path", "/v1/messages", config.Chain{API: config.Anthropic, Observe: true, Matches: []config.Match{{Path: "/v1/messages"}}}, false},
+		{"another chain acts elsewhere", "/v1/messages", config.Chain{API: config.Anthropic, Matches: []config.Match{{Path: "/b/v1/messages"}}}, false},
+		{"another chain acts when a header names it", "/v1/messages", config.Chain{API: config.Anthropic, SelectHeader: true}, true},
+		{"a header names one also under a prefix", "/a/v1/messages", config.Chain{API: config.Anthropic, SelectHeader: true}, true},
+		{"a header names one of another dialect", "/v1/messages", config.Chain{API: config.OpenAI, SelectHeader: true}, false},
+		{"the dialect's default acts", "/v1/messages", config.Chain{API: config.Anthropic, Default: true}, true},
+		{"the default of another path acts", "/v1/messages", config.Chain{API: config.Anthropic, Default: true, Matches: []config.Match{{Path: "/b/v1/messages"}}}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := watched
+			w.Matches = []config.Match{{Path: tt.path, Model: "big-*"}}
+			b := &builder{c: &config.Config{Chains: []*config.Chain{&w, &tt.other}}}
+			if got := b.frontProtected(tt.path).GetRoute().GetRetryPolicy() != nil; got != tt.want {
+				t.Errorf("front route of %s is retried: %v, want %v", tt.path, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestWithoutTheServiceOurOwnPathsReachNobody(t *testing.T) {
+	eachShape(t, func(t *testing.T, b *builder) {
+		for _, r := range b.hopRoutes().VirtualHosts[0].Routes {
+			own := r.GetMatch().GetPrefix() == "/.understudy/"
+			switch {
+			case own && r.GetDirectResponse().GetStatus() != 404:
+				t.Errorf("hop route %v = %v, want a 404 of Envoy's own", r.Match, r.Action)
+			case own:
+				return
+			case r.GetRoute().GetCluster() != "" && r.GetMatch().GetPrefix() == "/":
+				t.Errorf("hop route %v comes before that of /.understudy/", r.Match)
+			}
+		}
+		if b.hasFeeds() {
+			t.Error("no hop route of /.understudy/, want one where a provider has a feed")
+		}
+	})
+}
+
+func TestAFeedGetsNoCredentialAndNothingOfOurs(t *testing.T) {
+	b := &builder{c: edited(t, "open", "", ""), hop: Internal}
+	y := toYAML(t, &bootstrapv3.Bootstrap{StaticResources: &bootstrapv3.Bootstrap_StaticResources{Clusters: b.feedClusters()}})
+	for _, want := range []string{"remove: authorization", "remove: x-api-key", "remove: cookie", "prefix: x-llm-", "sni: status.claude.com"} {
+		if !strings.Contains(string(y), want) {
+			t.Errorf("the cluster of a feed lacks %q:\n%s", want, y)
+		}
+	}
+	if strings.Contains(string(y), "ANTHROPIC_API_KEY") {
+		t.Errorf("the cluster of a feed adds a credential:\n%s", y)
+	}
 }
 
 func TestNoRouteHasATimeout(t *testing.T) {

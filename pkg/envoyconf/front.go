@@ -50,18 +50,18 @@ func (b *builder) frontManager() *hcmv3.HttpConnectionManager {
 	}
 }
 
-// frontRoutes: paths that a chain protects are retried, those of passthrough are not (with a retry policy, a POST
+// frontRoutes: paths that a chain protects are retried, those of passthrough and our own are not (with a retry policy, a POST
 // whose upstream died was sent nine times), anything else is answered here.
 func (b *builder) frontRoutes() *routev3.RouteConfiguration {
 	var routes []*routev3.Route
 	for _, path := range b.c.Protected() {
 		routes = append(routes, b.frontProtected(path))
 	}
+	if b.hasFeeds() {
+		routes = append(routes, frontPlain(inside()))
+	}
 	for _, p := range b.passthrough() {
-		routes = append(routes, &routev3.Route{
-			Match:  under(p.Path),
-			Action: forward(&routev3.RouteAction{ClusterSpecifier: toCluster(hopName)}),
-		})
+		routes = append(routes, frontPlain(under(p.Path)))
 	}
 	return &routev3.RouteConfiguration{
 		Name: "front",
@@ -75,14 +75,25 @@ func (b *builder) frontRoutes() *routev3.RouteConfiguration {
 	}
 }
 
+// frontPlain takes a request to the hop once.
+func frontPlain(m *routev3.RouteMatch) *routev3.Route {
+	return &routev3.Route{Match: m, Action: forward(&routev3.RouteAction{ClusterSpecifier: toCluster(hopName)})}
+}
+
+// frontProtected is a path that chains serve. Where all of them only observe, a failure must reach the client as it
+// would without us: at once.
 func (b *builder) frontProtected(path string) *routev3.Route {
+	retry := retries(config.Retries(b.c))
+	if b.onlyObserved(path) {
+		retry = nil
+	}
 	return &routev3.Route{
 		Match:                  exactly(path),
 		RequestBodyBufferLimit: wrapperspb.UInt64(b.bodyBuffer()),
 		RequestHeadersToAdd:    oncePerExchange(),
 		Action: forward(&routev3.RouteAction{
 			ClusterSpecifier: toCluster(hopName),
-			RetryPolicy:      retries(config.Retries(b.c)),
+			RetryPolicy:      retry,
 			UpgradeConfigs:   noWebsockets(),
 		}),
 	}

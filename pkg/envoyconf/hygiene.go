@@ -7,22 +7,22 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	earlyv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-
-	"understudy/pkg/config"
 )
 
 // aside is the prefix of headers that hold a value between two changes in Envoy.
 const aside = "x-understudy-"
 
-// stripClient removes what only we may say: every x-llm-* but the two that are a client's to set, which stand
-// aside meanwhile. Of a header on several lines the first counts.
+// stripClient removes what only we may say: every x-llm-* but the two that are a client's to set, and the one by
+// which the service knows its own calls (it is signed, and the service refuses any other). These stand aside
+// meanwhile. Of a header on several lines the first counts.
 func (b *builder) stripClient() *corev3.TypedExtensionConfig {
-	const chain, degrade = aside + "chain", aside + "degrade"
+	const chain, degrade, internal = aside + "chain", aside + "degrade", aside + "internal"
 	return b.extension("strip", &earlyv3.HeaderMutation{Mutations: []*mutationv3.HeaderMutation{
 		removePrefix(aside),
-		set(chain, "%REQ(X-LLM-CHAIN)%"), set(degrade, "%REQ(X-LLM-DEGRADE)%"),
+		set(chain, "%REQ(X-LLM-CHAIN)%"), set(degrade, "%REQ(X-LLM-DEGRADE)%"), set(internal, "%REQ(X-LLM-INTERNAL)%"),
 		removePrefix("x-llm-"),
 		set("x-llm-chain", "%REQ("+chain+")%"), set("x-llm-degrade", "%REQ("+degrade+")%"),
+		set("x-llm-internal", "%REQ("+internal+")%"),
 		removePrefix(aside),
 		removePrefix("x-envoy-"),
 	}})
@@ -37,16 +37,14 @@ func (b *builder) stripHop() *corev3.TypedExtensionConfig {
 
 // border stands between a provider and everything of ours. It runs in the cluster, after routing and after every
 // other header change, so it sees what really leaves and what really came.
-func (b *builder) border(p *config.Provider) *hcmv3.HttpFilter {
-	out := []*mutationv3.HeaderMutation{
-		removePrefix("x-llm-"), removePrefix("x-envoy-"), removePrefix("x-forwarded-"), remove("x-request-id"),
-		removePrefix(aside),
-	}
-	if b.injects(p) {
-		out = append([]*mutationv3.HeaderMutation{credential(p)}, out...)
-	}
+//
+// before is done first to a request.
+func (b *builder) border(before ...*mutationv3.HeaderMutation) *hcmv3.HttpFilter {
 	return b.filter("border", &headermutationv3.HeaderMutation{Mutations: &headermutationv3.Mutations{
-		RequestMutations: out,
+		RequestMutations: append(before,
+			removePrefix("x-llm-"), removePrefix("x-envoy-"), removePrefix("x-forwarded-"), remove("x-request-id"),
+			removePrefix(aside),
+		),
 		ResponseMutations: []*mutationv3.HeaderMutation{
 			removePrefix("x-llm-"), removePrefix("x-envoy-"), remove("x-should-retry"),
 		},

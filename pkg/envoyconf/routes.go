@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -26,6 +27,9 @@ func (b *builder) hopRoutes() *routev3.RouteConfiguration {
 	routes := []*routev3.Route{b.chosen()}
 	for _, path := range b.c.Protected() {
 		routes = append(routes, b.tooLarge(path), b.unchosen(path))
+	}
+	if b.hasFeeds() {
+		routes = append(routes, b.insideRoute())
 	}
 	for _, p := range b.passthrough() {
 		routes = append(routes, b.passed(p))
@@ -129,6 +133,17 @@ func (b *builder) primary(path string) *config.Provider {
 func serves(ch *config.Chain, path string) bool {
 	return ch.SelectHeader && slices.Contains(ch.API.Paths(), path) ||
 		slices.ContainsFunc(ch.Matches, func(m config.Match) bool { return m.Path == path })
+}
+
+// onlyObserved says that no chain that may take a request on path acts.
+func (b *builder) onlyObserved(path string) bool {
+	return !slices.ContainsFunc(b.c.Chains, func(ch *config.Chain) bool { return !ch.Observe && mayTake(ch, path) })
+}
+
+// mayTake is wider than serves: paths with a prefix can be selected by header too, where another chain protects them.
+func mayTake(ch *config.Chain, path string) bool {
+	dialect := slices.ContainsFunc(ch.API.Paths(), func(p string) bool { return strings.HasSuffix(path, p) })
+	return dialect && (ch.SelectHeader || ch.Default && len(ch.Matches) == 0) || serves(ch, path)
 }
 
 // passthrough is in the order in which Envoy's first match is the service's longest.

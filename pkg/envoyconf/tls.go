@@ -4,17 +4,11 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
-
-	"understudy/pkg/config"
 )
 
-// providerTLS checks the provider's certificate against its host: Envoy checks no name by itself.
-func (b *builder) providerTLS(p *config.Provider) *corev3.TransportSocket {
-	ca := p.CA
-	if ca == "" {
-		ca = b.c.Envoy.CAFile
-	}
-	return b.tls(p.Endpoint.Hostname(), &tlsv3.CommonTlsContext{ValidationContextType: trust(ca, p.Endpoint.Hostname())})
+// originTLS checks the certificate of a server outside against its host: Envoy checks no name by itself.
+func (b *builder) originTLS(host, ca string) *corev3.TransportSocket {
+	return b.tls(host, &tlsv3.CommonTlsContext{ValidationContextType: trust(ca, host)})
 }
 
 // serviceTLS is how Envoy and the service know each other; nil is plaintext.
