@@ -205,6 +205,62 @@ func TestManyCallersAtOnceLoseNoTransitionAndNoPermit(t *testing.T) {
 	})
 }
 
+func TestManyCallersAndTheFleetAtOnceLoseNoTransition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := Settings{Failures: 3, OpenFor: time.Millisecond, MaxOpenFor: 2 * time.Millisecond, Ramp: Ramp{time.Millisecond, 0.5}}
+		rigs := []*rig{newRig(t, s), newRig(t, s)}
+		var all sync.WaitGroup
+		for i, r := range rigs {
+			for n := range 4 {
+				all.Go(func() { r.busy(n) })
+			}
+			all.Go(func() { r.gossip(rigs[1-i]) })
+		}
+		all.Wait()
+		time.Sleep(time.Hour)
+		for i, r := range rigs {
+			r.Follow(rigs[1-i].Truth())
+			if got := r.State(); len(r.told) < 10 || r.told[len(r.told)-1].To != got {
+				t.Errorf("State() = %v, told %v, want many transitions and the last one to be the state", got, r.told)
+			}
+		}
+		if a, b := rigs[0].Truth(), rigs[1].Truth(); a != b {
+			t.Errorf("Truth() = %+v and %+v, want one", a, b)
+		}
+	})
+}
+
+// busy makes calls, some of which come to nothing, some deliberate.
+func (r *rig) busy(seed int) {
+	for n := range 300 {
+		take := r.Allow
+		if n%3 == 0 {
+			take = r.Trial
+		}
+		if p, err := take(); err == nil {
+			time.Sleep(time.Duration(seed*n%7) * time.Microsecond)
+			p.Done([]Outcome{Excluded, Success, Failure, Failure, Failure}[(seed+n)%5])
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// gossip tells other what r knows, and reloads r now and then.
+func (r *rig) gossip(other *rig) {
+	for n := range 300 {
+		other.Observe(r.Drain())
+		other.Follow(r.Truth())
+		r.Blame("timeout")
+		if n%50 == 0 {
+			r.Renew(Settings{Failures: 2 + n/50%2, OpenFor: time.Millisecond, Ramp: Ramp{time.Millisecond, 0.5}})
+		}
+		r.Check()
+		r.Share()
+		r.Returns()
+		time.Sleep(90 * time.Microsecond)
+	}
+}
+
 func TestCooldownsMergeByTheLaterEnd(t *testing.T) {
 	rows := []struct {
 		name  string
