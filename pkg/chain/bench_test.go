@@ -68,7 +68,7 @@ func (b *bench) trouble(what ...string) {
 		name, how, _ := strings.Cut(w, " ")
 		switch br := b.book.Breaker(name); how {
 		case "open":
-			br.Observe(breaker.Failure)
+			br.Observe(breaker.Tally{Failed: 1, Trailing: 1})
 		case "cooling":
 			br.Cool(time.Now().Add(2 * time.Second))
 		case "cooling long":

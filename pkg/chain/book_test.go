@@ -92,7 +92,7 @@ func TestTheListenerHearsEveryTarget(t *testing.T) {
 			}
 			try.Report(verdict(classify.ServerError))
 		}
-		want := [2]breaker.Transition{{Target: "a", From: breaker.Closed, To: breaker.Open}, {Target: "b", From: breaker.Closed, To: breaker.Open}}
+		want := [2]breaker.Transition{{Target: "a", From: breaker.Closed, To: breaker.Open, Own: true}, {Target: "b", From: breaker.Closed, To: breaker.Open, Own: true}}
 		if len(heard) != 2 || [2]breaker.Transition(heard) != want {
 			t.Errorf("heard %v, want %v", heard, want)
 		}

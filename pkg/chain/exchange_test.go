@@ -41,7 +41,7 @@ func drawExchange(t *rapid.T) *exchange {
 	for name := range cfg.Targets {
 		x.free[name] = !rapid.Bool().Draw(t, "open")
 		if !x.free[name] {
-			book.Breaker(name).Observe(breaker.Failure)
+			book.Breaker(name).Observe(breaker.Tally{Failed: 1, Trailing: 1})
 		}
 	}
 	x.classes = rapid.SliceOfNDistinct(rapid.SampledFrom([]classify.Class{classify.Overloaded, classify.ServerError,

@@ -24,6 +24,7 @@ func TestWhatOpensABreaker(t *testing.T) {
 		{"a success opens it by the ratio", ratio, "fffs", Closed},
 		{"calls that have left the window still count", ratio, "sssswwwwwwwwwwffff", Open},
 		{"failures that have left the window open it", ratio, "ffwwwwwwwwwwfss", Closed},
+		{"failures are forgotten at the end of a window that does not roll", ratio, "wwwwwwwwwffwwff", Open},
 		{"without a window nothing counts", ever, "sswwwwwwwwwwff", Open},
 		{"a trickle of failures slower than the window does not open it", both, "fwfwfwfwf", Open},
 		{"calls that take longer than the window do not count", both, "<<<<<wwwFFFFF", Open},
@@ -80,6 +81,35 @@ func TestHowLongABreakerStaysOpen(t *testing.T) {
 					if got != row.want[i] {
 						t.Errorf("open period %d after %s = %v, want %v", i+1, row.script, got, row.want[i])
 					}
+				}
+			})
+		})
+	}
+}
+
+func TestWhetherATargetFails(t *testing.T) {
+	s := usual
+	s.Ramp = Ramp{time.Minute, 0.5}
+	rows := []struct {
+		name, script string
+		want         bool
+	}{
+		{"a target that has not been tried fails", "", false},
+		{"a target whose last call failed is well", "sf", true},
+		{"a failure before a success is still held against it", "fs", false},
+		{"a caller's fault is held against it", "x", false},
+		{"an open target is well", "fff", true},
+		{"a half-open target is well", "fffw", true},
+		{"a ramping target is well", "fffws", true},
+		{"a target after its ramp fails", "fffwsw", false},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, s)
+				r.play(row.script)
+				if got := r.Failing(); got != row.want {
+					t.Errorf("Failing() after %q = %v, want %v", row.script, got, row.want)
 				}
 			})
 		})

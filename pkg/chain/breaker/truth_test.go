@@ -2,6 +2,7 @@ package breaker
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,6 +138,37 @@ func TestWhatFollowingKeeps(t *testing.T) {
 				r.play(row.after)
 				if got := r.State(); got != row.state {
 					t.Errorf("State() after %s = %v, want %v", row.after, got, row.state)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatIsToldOfAFollowedTruth(t *testing.T) {
+	const own, fleets = true, false
+	rows := []struct {
+		name, before string
+		open         bool
+		want         []Transition
+	}{
+		{"an opening elsewhere is told as one's own", "", true, []Transition{{"a", Closed, Open, fleets}}},
+		{"a closing elsewhere is told to a closed one", "", false, nil},
+		{"a later opening is told to an open one", "fff", true, []Transition{{"a", Closed, Open, own}}},
+		{"a closing elsewhere hides that it was half-open", "fffw", false, []Transition{{"a", Closed, Open, own}, {"a", Open, HalfOpen, own}, {"a", HalfOpen, Closed, fleets}}},
+		{"an opening elsewhere hides that it was half-open", "fffw", true, []Transition{{"a", Closed, Open, own}, {"a", Open, HalfOpen, own}, {"a", HalfOpen, Open, fleets}}},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t, usual)
+				r.play(row.before)
+				told := Truth{Gen: 9, Open: row.open, Since: time.Now()}
+				if row.open {
+					told.Until = told.Since.Add(time.Minute)
+				}
+				r.Follow(told)
+				if !slices.Equal(r.told, row.want) {
+					t.Errorf("told %v, want %v", r.told, row.want)
 				}
 			})
 		})
