@@ -6,10 +6,10 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"strconv"
 	"sync"
 	"time"
 
@@ -20,23 +20,24 @@ import (
 const (
 	// beat is how often a replica looks for what is new. An opening reaches the others within about two of it.
 	beat = 20 * time.Millisecond
-	// patience bounds one call of the store.
+	// patience bounds what the loop waits for the store at a time.
 	patience = time.Second
-	// tenure is how long the right to a generation's trial stays with a replica that does not tell how it went.
-	tenure = time.Minute
-	// again is the pause before a trial that came to nothing is made once more, and before a taken one is asked for.
-	again = 5 * time.Second
 
 	subject = "breakers"
 )
 
 // Target is a target's breaker and how its half-open state is left.
 type Target struct {
-	Name    string
+	Name string
+	// Key is what the replicas know the target by, Name when empty. It should also tell the model and the endpoint:
+	// while a new config is rolled out, one name may mean two targets that have nothing to do with each other.
+	Key     string
 	Breaker *breaker.Breaker
 	Probe   bool // by a deliberate probe; otherwise by an ordinary request
 	Ratio   bool // its breaker also trips on a failure ratio, which needs the successes of all
 }
+
+func (t Target) key() string { return cmp.Or(t.Key, t.Name) }
 
 // News is the part of the store that carries lossy messages.
 type News interface {
@@ -53,8 +54,9 @@ type Bucket interface {
 
 // Options of a Fleet.
 type Options struct {
-	Replica                   string          // unlike any other's
-	Targets                   func() []Target // of the config in use now
+	Replica string          // unlike any other's
+	Targets func() []Target // of the config in use now
+	// Probe tries a half-open target once, by its name, and tells its breaker what came of it. It ends with ctx.
 	Probe                     func(ctx context.Context, target string)
 	News                      News
 	Truths, Cooldowns, Trials Bucket
@@ -63,7 +65,7 @@ type Options struct {
 // Fleet is one replica's part in it.
 //
 // Ownership: who calls Start calls Stop, which waits. Concurrency: its loop alone decides; watches and news only
-// write down what they hear.
+// write down what they hear, and let a breaker follow it at once.
 type Fleet struct {
 	o    Options
 	stop context.CancelFunc
@@ -73,7 +75,6 @@ type Fleet struct {
 	truths    map[string]known[breaker.Truth]
 	cooldowns map[string]known[time.Time]
 	failing   map[string]bool // a failure was told, by anyone, and no success since
-	probing   map[string]bool
 
 	trials map[string]trial // the loop's own
 }
@@ -84,24 +85,15 @@ type known[T any] struct {
 	rev   uint64
 }
 
-// trial is this replica's part in the trial of a generation.
-type trial struct {
-	gen     uint64
-	ours    bool
-	running bool
-	next    time.Time // not to be asked for before
-}
-
 // New makes a Fleet.
 func New(o Options) *Fleet {
 	return &Fleet{o: o, truths: map[string]known[breaker.Truth]{}, cooldowns: map[string]known[time.Time]{},
-		failing: map[string]bool{}, probing: map[string]bool{}, trials: map[string]trial{}}
+		failing: map[string]bool{}, trials: map[string]trial{}}
 }
 
-// Start joins the fleet.
-func (f *Fleet) Start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	f.stop = cancel
+// Start joins the fleet, until Stop or the end of ctx.
+func (f *Fleet) Start(ctx context.Context) {
+	ctx, f.stop = context.WithCancel(ctx)
 	unsubscribe := f.o.News.Subscribe(subject, f.hear)
 	f.wg.Go(func() { f.o.Truths.Watch(ctx, f.truth) })
 	f.wg.Go(func() { f.o.Cooldowns.Watch(ctx, f.cooldown) })
@@ -111,10 +103,13 @@ func (f *Fleet) Start() {
 	})
 }
 
-// Stop leaves the fleet and waits for everything that Start began.
+// Stop leaves the fleet and waits for everything that Start began. The breakers then go by this process alone.
 func (f *Fleet) Stop() {
 	f.stop()
 	f.wg.Wait()
+	for _, t := range f.o.Targets() {
+		t.Breaker.Fleet(false)
+	}
 }
 
 func (f *Fleet) loop(ctx context.Context) {
@@ -125,18 +120,26 @@ func (f *Fleet) loop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			f.beat(ctx)
 		}
-		var tell []item
-		for _, t := range f.o.Targets() {
-			t.Breaker.Fleet(true)
-			state := t.Breaker.State()
-			f.agree(ctx, t)
-			tell = f.add(tell, ctx, t)
-			if state == breaker.HalfOpen {
-				f.tryOut(ctx, t)
-			}
-		}
-		f.publish(tell)
+	}
+}
+
+// beat tells the others first, as that waits for nobody.
+func (f *Fleet) beat(ctx context.Context) {
+	targets := f.o.Targets()
+	var tell []item
+	for _, t := range targets {
+		t.Breaker.Fleet(true)
+		tell = f.add(tell, t)
+	}
+	f.publish(tell)
+	brief, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for _, t := range targets {
+		f.agree(brief, t)
+		f.cool(brief, t)
+		f.tryOut(ctx, t)
 	}
 }
 
@@ -146,21 +149,26 @@ func (f *Fleet) truth(e store.Entry) {
 	if !e.Deleted && json.Unmarshal(e.Value, &t) != nil {
 		return // not ours
 	}
-	k := known[breaker.Truth]{t, e.Revision}
-	if e.Deleted {
-		k.rev = 0
-	}
-	f.mu.Lock()
-	f.truths[e.Key] = k
-	f.mu.Unlock()
+	heard(f, f.truths, e, t)
 	if b := f.breaker(e.Key); b != nil {
 		b.Follow(t)
 	}
 }
 
-func (f *Fleet) breaker(name string) *breaker.Breaker {
+// heard takes down what a watch says.
+func heard[T any](f *Fleet, in map[string]known[T], e store.Entry, value T) {
+	k := known[T]{value, e.Revision}
+	if e.Deleted {
+		k.rev = 0 // the next value is the key's first
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	in[e.Key] = k
+}
+
+func (f *Fleet) breaker(key string) *breaker.Breaker {
 	for _, t := range f.o.Targets() {
-		if t.Name == name {
+		if t.key() == key {
 			return t.Breaker
 		}
 	}
@@ -169,95 +177,45 @@ func (f *Fleet) breaker(name string) *breaker.Breaker {
 
 // agree makes the store and the breaker go by the better of their truths.
 func (f *Fleet) agree(ctx context.Context, t Target) {
-	f.mu.Lock()
-	store := f.truths[t.Name]
-	f.mu.Unlock()
+	told := says(f, f.truths, t)
 	own := t.Breaker.Truth()
 	switch {
-	case own.Beats(store.value):
-		if rev, ok := write(ctx, f.o.Truths, t.Name, own, store.rev, 0); ok {
-			f.mu.Lock()
-			f.truths[t.Name] = known[breaker.Truth]{own, rev}
-			f.mu.Unlock()
-		}
-	case store.value.Beats(own):
-		t.Breaker.Follow(store.value)
+	case own.Beats(told.value):
+		write(ctx, f, f.o.Truths, f.truths, t, known[breaker.Truth]{own, told.rev}, 0)
+	case told.value.Beats(own):
+		t.Breaker.Follow(told.value)
 	}
 }
 
-// write puts value under key if nobody has written since rev. What another wrote comes by the watch.
-func write[T any](ctx context.Context, b Bucket, key string, value T, rev uint64, ttl time.Duration) (uint64, bool) {
-	data, err := json.Marshal(value)
-	if err != nil {
-		return 0, false
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if rev == 0 {
-		rev, err = b.Create(ctx, key, data, ttl)
-	} else {
-		rev, err = b.Update(ctx, key, data, rev, ttl)
-	}
-	return rev, err == nil // what fails is tried again at the next beat
-}
-
-// tryOut sees to it that one replica tries a half-open target.
-func (f *Fleet) tryOut(ctx context.Context, t Target) {
-	gen := t.Breaker.Truth().Gen
-	now := time.Now()
-	x := f.trials[t.Name]
-	if x.gen != gen {
-		x = trial{gen: gen}
-	}
-	if x.running && f.over(t.Name) {
-		x.running, x.next = false, now.Add(again)
-	}
-	if !x.running && !now.Before(x.next) {
-		x = f.claim(ctx, t, x, now)
-	}
-	f.trials[t.Name] = x
-}
-
-// claim asks for the trial of a generation; without a store every replica is on its own.
-func (f *Fleet) claim(ctx context.Context, t Target, x trial, now time.Time) trial {
-	if !x.ours && f.taken(ctx, t.Name, x.gen) {
-		x.next = now.Add(again)
-		return x
-	}
-	x.ours = true
-	if t.Probe {
-		x.running = true
-		f.probe(ctx, t.Name)
-		return x
-	}
-	t.Breaker.Lead(x.gen)
-	x.next = now.Add(again)
-	return x
-}
-
-// taken says whether another replica has the trial; if not it is this one's.
-func (f *Fleet) taken(ctx context.Context, target string, gen uint64) bool {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	_, err := f.o.Trials.Create(ctx, target+"#"+strconv.FormatUint(gen, 10), []byte(f.o.Replica), tenure)
-	return errors.Is(err, store.ErrExists)
-}
-
-// probe makes the deliberate trial beside the loop.
-func (f *Fleet) probe(ctx context.Context, target string) {
-	f.mu.Lock()
-	f.probing[target] = true
-	f.mu.Unlock()
-	f.wg.Go(func() {
-		f.o.Probe(ctx, target)
-		f.mu.Lock()
-		delete(f.probing, target)
-		f.mu.Unlock()
-	})
-}
-
-func (f *Fleet) over(target string) bool {
+// says is what the store said last of a target.
+func says[T any](f *Fleet, in map[string]known[T], t Target) known[T] {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.probing[target]
+	return in[t.key()]
 }
+
+// write puts a value into the store if nobody has written since its revision. What fails is tried again at the next
+// beat, and what another wrote comes by the watch.
+func write[T any](ctx context.Context, f *Fleet, b Bucket, in map[string]known[T], t Target, k known[T], ttl time.Duration) {
+	data, err := json.Marshal(k.value)
+	if err != nil {
+		return
+	}
+	rev := k.rev
+	if rev == 0 {
+		rev, err = b.Create(ctx, t.key(), data, ttl)
+	} else {
+		rev, err = b.Update(ctx, t.key(), data, rev, ttl)
+	}
+	if err != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if rev > in[t.key()].rev { // the watch may have been faster, and tell of something newer
+		in[t.key()] = known[T]{k.value, rev}
+	}
+}
+
+// isTaken says that another replica has what this one asked for. Whatever else goes wrong, each is on its own.
+func isTaken(err error) bool { return errors.Is(err, store.ErrExists) }

@@ -3,10 +3,19 @@ package fleet
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"time"
 
 	"understudy/pkg/chain/breaker"
 	"understudy/pkg/store"
+)
+
+const (
+	// perMessage keeps a message well below the 64 KiB that news may have.
+	perMessage = 128
+	// slack is by how much two replicas may differ about the end of a cooldown: clocks are corrected all the time, and
+	// that alone must not lengthen it.
+	slack = 100 * time.Millisecond
 )
 
 // message is what one replica tells the others in one beat.
@@ -16,30 +25,28 @@ type message struct {
 }
 
 type item struct {
-	Target string        `json:"target"`
+	Target string        `json:"target"` // its key
 	Tally  breaker.Tally `json:"tally"`
 }
 
-// add adds what the others should hear of t, and writes down its cooldown.
-func (f *Fleet) add(tell []item, ctx context.Context, t Target) []item {
-	f.cool(ctx, t)
+// add adds what the others should hear of t.
+func (f *Fleet) add(tell []item, t Target) []item {
 	tally := t.Breaker.Drain()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	// A success is news only after a failure, which it puts an end to; all of them count where a ratio does.
-	if tally.Failed == 0 && (tally.OK == 0 || !t.Ratio && !f.failing[t.Name]) {
+	if tally.Failed == 0 && (tally.OK == 0 || !t.Ratio && !f.failing[t.key()]) {
 		return tell
 	}
-	f.failing[t.Name] = tally.Trailing > 0
-	return append(tell, item{t.Name, tally})
+	f.failing[t.key()] = tally.Trailing > 0
+	return append(tell, item{t.key(), tally})
 }
 
 func (f *Fleet) publish(items []item) {
-	if len(items) == 0 {
-		return
-	}
-	if data, err := json.Marshal(message{f.o.Replica, items}); err == nil {
-		f.o.News.Publish(subject, data)
+	for some := range slices.Chunk(items, perMessage) {
+		if data, err := json.Marshal(message{f.o.Replica, some}); err == nil {
+			f.o.News.Publish(subject, data)
+		}
 	}
 }
 
@@ -61,21 +68,19 @@ func (f *Fleet) hear(data []byte) {
 	}
 }
 
-// cool brings the later end of t's cooldown to the store or from it.
+// cool brings the later end of t's cooldown to the store or from it. What is left of it counts, not what the wall
+// clock would have said when the breaker was made.
 func (f *Fleet) cool(ctx context.Context, t Target) {
-	own := t.Breaker.Cooling().Round(0)
-	f.mu.Lock()
-	store := f.cooldowns[t.Name]
-	f.mu.Unlock()
-	left := time.Until(own)
-	if left <= 0 || !own.Truncate(time.Millisecond).After(store.value) {
-		return
-	}
-	own = own.Truncate(time.Millisecond)
-	if rev, ok := write(ctx, f.o.Cooldowns, t.Name, own, store.rev, left+time.Second); ok {
-		f.mu.Lock()
-		f.cooldowns[t.Name] = known[time.Time]{own, rev}
-		f.mu.Unlock()
+	now := time.Now()
+	left := t.Breaker.Cooling().Sub(now)
+	told := says(f, f.cooldowns, t)
+	toldLeft := told.value.Sub(now)
+	switch {
+	case left > 0 && left > toldLeft+slack:
+		until := now.Add(left).Round(0).UTC()
+		write(ctx, f, f.o.Cooldowns, f.cooldowns, t, known[time.Time]{until, told.rev}, left+time.Second)
+	case toldLeft > 0 && toldLeft > left+slack:
+		t.Breaker.Cool(told.value)
 	}
 }
 
@@ -85,14 +90,8 @@ func (f *Fleet) cooldown(e store.Entry) {
 	if !e.Deleted && json.Unmarshal(e.Value, &until) != nil {
 		return // not ours
 	}
-	k := known[time.Time]{until, e.Revision}
-	if e.Deleted {
-		k.rev = 0
-	}
-	f.mu.Lock()
-	f.cooldowns[e.Key] = k
-	f.mu.Unlock()
-	if b := f.breaker(e.Key); b != nil && !until.IsZero() {
+	heard(f, f.cooldowns, e, until)
+	if b := f.breaker(e.Key); b != nil && !e.Deleted {
 		b.Cool(until)
 	}
 }

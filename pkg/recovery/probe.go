@@ -10,8 +10,11 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -24,16 +27,22 @@ import (
 )
 
 const (
-	// patience bounds one probe. A provider that takes longer for one token is not back.
-	patience = 30 * time.Second
-	// maxAnswer is how much of a probe's answer is read.
+	// queueMost bounds the wait for recovery.rate, and patience one probe: a provider that takes longer for one token is
+	// not back. Together they end before a fleet gives the probe to another replica.
+	queueMost = 10 * time.Second
+	patience  = 30 * time.Second
+	// maxAnswer is how much of a probe's answer is read. Who says more is alive.
 	maxAnswer = 256 << 10
+	// pingTokens is about what the question costs, with a provider's own wrapping.
+	pingTokens = 16
+	// defaultPause is how long a rate limit that names no end keeps the next probe back.
+	defaultPause = 5 * time.Second
 )
 
 // Result is what a probe showed.
 type Result string
 
-// The results. Unknown says nothing about the provider: the probe itself could not be made, or was the caller's fault.
+// The results. Unknown says nothing about the provider: the probe did not get there, or the account may ask no more.
 const (
 	Alive   Result = "alive"
 	Dead    Result = "dead"
@@ -56,6 +65,7 @@ type Prober struct {
 	perSec float64
 	hour   time.Time // the one that spent counts
 	spent  int64     // tokens
+	told   bool      // that they are used up
 }
 
 // Probe tries target once, if its breaker is half-open, and tells the breaker what came of it.
@@ -70,46 +80,61 @@ func (p *Prober) Probe(ctx context.Context, target string) {
 		return
 	}
 	defer permit.Release()
-	result, v := Unknown, classify.Verdict{}
-	if p.affordable(ctx, cfg.Recovery) {
-		result, v = p.try(ctx, cfg, t)
+	if !p.affordable(ctx, cfg.Recovery) {
+		return
 	}
+	result, v := p.try(ctx, cfg, t)
 	p.Count(target, result)
 	p.Log.Info("probe", "target", target, "result", string(result), "class", v.Class.String(), "detail", v.Detail)
-	switch result {
-	case Alive:
+	switch {
+	case result == Alive:
 		permit.Done(breaker.Success)
-	case Dead:
+	case result == Dead:
 		b.Blame(v.Class.String())
 		permit.Done(breaker.Failure)
+	case v.Class == classify.RateLimited:
+		b.Cool(time.Now().Add(pauseOf(v, t)))
 	}
+}
+
+// pauseOf is how long a rate limit keeps the next probe back: no longer than an open period would.
+func pauseOf(v classify.Verdict, t *config.Target) time.Duration {
+	if v.RetryAfterMS <= 0 {
+		return defaultPause
+	}
+	longest := max(t.Breaker.OpenFor, t.Breaker.MaxOpenFor)
+	return time.Duration(min(v.RetryAfterMS, longest.Milliseconds())) * time.Millisecond
 }
 
 // affordable waits for the rate and its jitter, and refuses what would exceed the hour's tokens.
 func (p *Prober) affordable(ctx context.Context, r config.Recovery) bool {
-	if p.remaining(r) <= 0 {
-		p.Log.Warn("no probe: recovery.probe_tokens are used up for this hour")
-		return false
-	}
-	if p.limiter(r.Rate).Wait(ctx) != nil {
-		return false
-	}
-	return pause(ctx, time.Duration(rand.Float64()*r.Jitter*float64(time.Second)))
+	ctx, cancel := context.WithTimeout(ctx, queueMost)
+	defer cancel()
+	return p.room(int64(r.ProbeTokens)) && p.limiter(r.Rate).Wait(ctx) == nil &&
+		pause(ctx, time.Duration(rand.Float64()*r.Jitter*float64(time.Second)))
 }
 
-func (p *Prober) remaining(r config.Recovery) int64 {
+// room says whether fewer than most tokens were spent in this hour. That they were not is logged once.
+func (p *Prober) room(most int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := time.Now(); now.Sub(p.hour) >= time.Hour {
-		p.hour, p.spent = now, 0
+		p.hour, p.spent, p.told = now, 0, false
 	}
-	return int64(r.ProbeTokens) - p.spent
+	if p.spent < most {
+		return true
+	}
+	if !p.told {
+		p.told = true
+		p.Log.Warn("no probe: recovery.probe_tokens are used up for this hour", "until", p.hour.Add(time.Hour))
+	}
+	return false
 }
 
-func (p *Prober) spend(u classify.Usage) {
+func (p *Prober) spend(tokens int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.spent += u.Input + u.Output + u.CacheRead + u.CacheWrite
+	p.spent += tokens
 }
 
 func (p *Prober) limiter(perSecond float64) *rate.Limiter {
@@ -133,38 +158,71 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // try sends the probe through Envoy and reads the answer.
-func (p *Prober) try(ctx context.Context, cfg *config.Config, t *config.Target) (Result, classify.Verdict) {
+func (p *Prober) try(caller context.Context, cfg *config.Config, t *config.Target) (Result, classify.Verdict) {
 	path, api := probePath(cfg, t)
 	if path == "" {
-		return Unknown, classify.Verdict{}
+		return Unknown, classify.Verdict{Detail: "no chain protects a path of this dialect"}
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(caller, patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(cfg.Envoy.Gateway.String(), "/")+path, bytes.NewReader(shape(api, t.Probe)))
+	var sent atomic.Bool
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		WroteRequest: func(w httptrace.WroteRequestInfo) { sent.Store(w.Err == nil) },
+	})
+	req, err := p.request(ctx, cfg.Envoy.Gateway.String(), path, shape(api, t.Probe), t.Name)
 	if err != nil {
-		return Unknown, classify.Verdict{}
+		return Unknown, classify.Verdict{Detail: err.Error()}
+	}
+	guess := int64(t.Probe.MaxTokens + pingTokens)
+	resp, err := p.client().Do(req)
+	switch {
+	case err == nil:
+		defer resp.Body.Close()
+		return p.read(resp, api, guess)
+	case sent.Load() && ctx.Err() != nil && caller.Err() == nil:
+		// Envoy and this service answer for themselves in less: it is the provider that keeps silent.
+		p.spend(guess)
+		return Dead, classify.Verdict{Class: classify.Timeout, Detail: "probe"}
+	}
+	return Unknown, classify.Verdict{Detail: "envoy.gateway does not answer"}
+}
+
+func (p *Prober) request(ctx context.Context, gateway, path string, body []byte, target string) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(gateway, "/")+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
 	}
 	req.Header.Set("content-type", "application/json")
 	req.Header.Set("anthropic-version", "2023-06-01")
-	req.Header.Set("x-llm-internal", token.Sign(p.Key(), token.Probe, t.Name, time.Now()))
-	resp, err := p.Client.Do(req)
-	if err != nil {
-		return Unknown, classify.Verdict{Detail: "envoy.gateway does not answer"}
-	}
-	defer resp.Body.Close()
-	return p.read(resp, api)
+	req.Header.Set("x-llm-internal", token.Sign(p.Key(), token.Probe, target, time.Now()))
+	return req, nil
 }
 
-func (p *Prober) read(resp *http.Response, api classify.API) (Result, classify.Verdict) {
+// client follows no redirect: the token is for Envoy only, and a provider that sends elsewhere gave no answer.
+func (p *Prober) client() *http.Client {
+	c := *p.Client
+	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &c
+}
+
+// read reads an answer. guess is what it costs, in tokens, if it made some and does not say how many.
+func (p *Prober) read(resp *http.Response, api classify.API, guess int64) (Result, classify.Verdict) {
 	if resp.Header.Get(token.Mark) == "" {
 		// Envoy, or a replica that does not know our key, answered: it says nothing of the provider.
 		return Unknown, classify.Verdict{Detail: "the probe did not get through"}
 	}
 	r := classify.New(classify.Options{API: api, Now: time.Now()})
 	r.Header(resp.StatusCode, resp.Header.Get)
-	_, err := io.Copy(feeder{r}, io.LimitReader(resp.Body, maxAnswer))
+	n, err := io.Copy(feeder{r}, io.LimitReader(resp.Body, maxAnswer))
 	v := r.End(err == nil)
-	p.spend(v.Usage)
+	used := v.Usage.Input + v.Usage.Output + v.Usage.CacheRead + v.Usage.CacheWrite
+	if used == 0 && resp.StatusCode < 300 {
+		used = max(guess, n/4) // a token is about four bytes
+	}
+	p.spend(used)
+	if n == maxAnswer && resp.StatusCode < 300 {
+		return Alive, v
+	}
 	return judge(v), v
 }
 
@@ -181,25 +239,36 @@ func judge(v classify.Verdict) Result {
 	switch {
 	case v.Class.Trips():
 		return Dead
-	case v.Class == classify.RateLimited || v.Class == classify.Capacity:
-		return Unknown
-	case v.Class == classify.Canceled || v.Class == classify.None:
+	case v.Class == classify.RateLimited, v.Class == classify.Capacity, v.Class == classify.Canceled, v.Class == classify.None:
 		return Unknown
 	}
 	return Alive
 }
 
-// probePath is a path on which Envoy protects t's dialect, a chain's that t serves before any other, and the endpoint.
+// probePath is a path on which Envoy protects t's dialect, and the endpoint that it names: a path of a chain that t
+// serves before any other, as a server of one dialect need not have all of its endpoints.
 func probePath(cfg *config.Config, t *config.Target) (string, classify.API) {
-	for _, path := range cfg.Protected() {
+	for _, path := range append(served(cfg, t), cfg.Protected()...) {
 		api, standard := provider.Endpoint(path)
-		for _, own := range t.Provider.API.Paths() {
-			if standard == own {
-				return path, api
-			}
+		if slices.Contains(t.Provider.API.Paths(), standard) {
+			return path, api
 		}
 	}
 	return "", classify.APIUnknown
+}
+
+// served are the paths that the match rules of t's chains name.
+func served(cfg *config.Config, t *config.Target) []string {
+	var paths []string
+	for _, ch := range cfg.Chains {
+		if !slices.ContainsFunc(ch.Rungs, func(r config.Rung) bool { return r.Target == t }) {
+			continue
+		}
+		for _, m := range ch.Matches {
+			paths = append(paths, m.Path)
+		}
+	}
+	return paths
 }
 
 // shape is the cheapest request of a dialect: one token, no thinking, nothing stored.
@@ -210,7 +279,7 @@ func shape(api classify.API, p config.Probe) []byte {
 	case classify.AnthropicMessages:
 		body["max_tokens"], body["messages"] = p.MaxTokens, message
 		body["thinking"] = map[string]string{"type": "disabled"}
-	case classify.OpenAIResponses:
+	case classify.OpenAIResponses: // takes no less than 16
 		body["max_output_tokens"], body["input"], body["store"] = max(p.MaxTokens, 16), "ping", false
 	default:
 		body["max_completion_tokens"], body["messages"], body["store"] = p.MaxTokens, message, false

@@ -23,6 +23,7 @@ func TestATokenHoldsForItsPurposeItsNameAndItsTime(t *testing.T) {
 		{"for another purpose", strings.Replace(good, "probe", "feed", 1), "k", 0, false},
 		{"cut", good[:len(good)-1], "k", 0, false},
 		{"empty", "", "k", 0, false},
+		{"signed with no key, where there is none yet", Sign(nil, Probe, "anthropic/claude;sonnet", now), "", 0, false},
 		{"without a signature", "probe;9999999999;x", "k", 0, false},
 	}
 	for _, r := range rows {

@@ -1,0 +1,94 @@
+package fleet
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"understudy/pkg/chain/breaker"
+)
+
+const (
+	// tenure is how long the right to a generation's trial stays with the replica that took it: when it is not told
+	// by then how the trial went, the replica may be dead and another may try.
+	tenure = time.Minute
+	// longest is the time that a probe needs at most; with less than that left of its tenure, none is begun.
+	longest = 45 * time.Second
+	// again is the pause before a trial that came to nothing is made once more, and before a taken one is asked for.
+	again = 5 * time.Second
+)
+
+// trial is this replica's part in the trial of a generation.
+type trial struct {
+	gen   uint64
+	until time.Time     // for so long the trial is this replica's
+	next  time.Time     // before that there is nothing to do
+	done  chan struct{} // closed at the end of the probe that runs; nil: none does
+}
+
+// tryOut sees to it that one replica tries a half-open target.
+func (f *Fleet) tryOut(ctx context.Context, t Target) {
+	if t.Breaker.State() != breaker.HalfOpen || time.Now().Before(t.Breaker.Cooling()) {
+		return
+	}
+	x := f.trials[t.key()]
+	if gen := t.Breaker.Truth().Gen; x.gen != gen {
+		x = trial{gen: gen}
+	}
+	x.settle()
+	if x.done == nil && !time.Now().Before(x.next) {
+		f.try(ctx, t, &x)
+	}
+	f.trials[t.key()] = x
+}
+
+// settle notes the end of a probe.
+func (x *trial) settle() {
+	select {
+	case <-x.done:
+		x.done, x.next = nil, time.Now().Add(again)
+	default:
+	}
+}
+
+// try makes the trial if it is this replica's, or asks whether it may be.
+func (f *Fleet) try(ctx context.Context, t Target, x *trial) {
+	now := time.Now()
+	if !now.Before(x.until) {
+		t.Breaker.Lead(0) // another may have the trial now
+		if f.taken(ctx, t, x.gen) {
+			x.next = now.Add(again)
+			return
+		}
+		x.until = now.Add(tenure)
+	}
+	switch {
+	case !t.Probe:
+		t.Breaker.Lead(x.gen)
+		x.next = x.until
+	case x.until.Sub(now) < longest:
+		x.next = x.until
+	default:
+		x.done = f.probe(ctx, t.Name, x.until)
+	}
+}
+
+// taken says whether another replica has the trial; if not it is this one's. Without a store every replica has it.
+func (f *Fleet) taken(ctx context.Context, t Target, gen uint64) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := f.o.Trials.Create(ctx, t.key()+"#"+strconv.FormatUint(gen, 10), []byte(f.o.Replica), tenure)
+	return isTaken(err)
+}
+
+// probe makes the deliberate trial beside the loop.
+func (f *Fleet) probe(ctx context.Context, target string, until time.Time) (done chan struct{}) {
+	ctx, cancel := context.WithDeadline(ctx, until)
+	done = make(chan struct{})
+	f.wg.Go(func() {
+		defer close(done)
+		defer cancel()
+		f.o.Probe(ctx, target)
+	})
+	return done
+}
