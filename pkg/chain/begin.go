@@ -57,15 +57,15 @@ func (p *Plan) Begin(x Exchange, past []Past) (*Try, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: %w", ErrSpent, errNoSlot)
 	}
-	beyond := p.beyond(i, past)
-	if beyond && p.overBudget() {
+	bounded := p.bounded(i, past)
+	if bounded && !p.budget.take() {
 		return nil, fmt.Errorf("%w: %w", ErrSpent, errNoBudget)
 	}
 	t, why := p.at(x, i, past)
+	if bounded && (why != nil || t.Wait > 0) {
+		p.budget.back()
+	}
 	if why == nil {
-		if beyond && t.Wait == 0 {
-			p.budget.extra()
-		}
 		return t, nil
 	}
 	umbrella := ErrSpent
@@ -73,31 +73,6 @@ func (p *Plan) Begin(x Exchange, past []Past) (*Try, error) {
 		umbrella = ErrSkip
 	}
 	return nil, fmt.Errorf("%w: %s: %w", umbrella, p.slots[i].Target.Name, why)
-}
-
-// beyond says whether an attempt at slot i is not the exchange's first call of a provider: one is remembered, or a
-// slot before it may be tried and so has been, here or by another replica.
-func (p *Plan) beyond(i int, past []Past) bool {
-	if len(past) > 0 {
-		return true
-	}
-	for j := range p.slots[:i] {
-		if s := &p.slots[j]; !s.Again && s.ready() == nil {
-			return true
-		}
-	}
-	return false
-}
-
-// overBudget says whether failing over has become part of the problem.
-func (p *Plan) overBudget() bool {
-	failing := 0
-	for i := range p.slots {
-		if s := &p.slots[i]; !s.Again && s.breaker.Failing() {
-			failing++
-		}
-	}
-	return failing > 1 && p.budget.spent()
 }
 
 // Observe gives the primary, whatever speaks against it; the error says what does. Without a permit the attempt does
@@ -249,12 +224,12 @@ func (p *Plan) wait(i int, past []Past) time.Duration {
 
 // more says whether an attempt after x, which was slot i, has a slot that it may try.
 func (p *Plan) more(x Exchange, i int, past []Past) bool {
-	if x.Attempt <= 0 || p.overBudget() {
+	if x.Attempt <= 0 {
 		return false
 	}
 	if x.Attempt > len(p.slots) {
-		_, ok := p.slot(x.Attempt+1, past)
-		return ok
+		next, ok := p.slot(x.Attempt+1, past)
+		return ok && p.affordable(next, past)
 	}
 	for j := i + 1; j < len(p.slots); j++ {
 		s := &p.slots[j]
@@ -263,7 +238,7 @@ func (p *Plan) more(x Exchange, i int, past []Past) bool {
 		}
 		// What waits for its cooldown is not ready yet.
 		if s.Again && past[len(past)-1].Verdict.Class == classify.RateLimited || s.ready() == nil {
-			return true
+			return p.affordable(j, past)
 		}
 	}
 	return false

@@ -23,8 +23,8 @@ type Book struct {
 	attempts int // most attempts the front makes of one exchange
 }
 
-// NewBook makes the Book of cfg. Targets that prev (may be nil) had keep their breakers and cooldowns, which the
-// attempts of prev go on using.
+// NewBook makes the Book of cfg. Targets that prev (may be nil) had keep their breakers and cooldowns, and chains
+// their retry budgets, which the attempts of prev go on using.
 func NewBook(cfg *config.Config, prev *Book, listen func(breaker.Transition)) *Book {
 	b := &Book{
 		Config:   cfg,
@@ -39,7 +39,7 @@ func NewBook(cfg *config.Config, prev *Book, listen func(breaker.Transition)) *B
 		}
 	}
 	for _, c := range cfg.Chains {
-		b.plans[c.Name] = newPlan(c, b)
+		b.plans[c.Name] = newPlan(c, b, prev.budget(c))
 	}
 	return b
 }
@@ -101,8 +101,8 @@ type Slot struct {
 	account []*breaker.Breaker // of all targets that share the target's rate limits, its own included
 }
 
-func newPlan(c *config.Chain, b *Book) *Plan {
-	p := &Plan{Chain: c, attempts: b.attempts, retryOn: make(map[string]bool), budget: newBudget(c.Retry.Budget)}
+func newPlan(c *config.Chain, b *Book, limit *budget) *Plan {
+	p := &Plan{Chain: c, attempts: b.attempts, retryOn: make(map[string]bool), budget: limit}
 	for _, class := range c.Retry.On {
 		p.retryOn[class] = true
 	}

@@ -1,8 +1,11 @@
 package chain
 
 import (
+	"slices"
 	"sync"
 	"time"
+
+	"understudy/pkg/config"
 )
 
 const (
@@ -14,13 +17,13 @@ const (
 )
 
 // budget bounds the attempts beyond the first of a chain while more than one of its targets fails: then failing over
-// multiplies the load on providers that cannot carry it.
+// multiplies the load on providers that cannot carry it. Only attempts made in that state count, so that a blip of
+// the fallback does not find the budget spent by the primary's outage alone.
 //
 // Concurrency: safe for all.
 type budget struct {
-	share float64
-
 	mu    sync.Mutex // guards the fields below
+	share float64    // of the requests; 1: no bound
 	since time.Time
 	// Counts of this window and the one before, which fades out as this one goes on.
 	requests, extras         float64
@@ -28,6 +31,13 @@ type budget struct {
 }
 
 func newBudget(share float64) *budget { return &budget{share: share} }
+
+// renew changes the share, for a reload.
+func (b *budget) renew(share float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.share = share
+}
 
 // request counts a client's request.
 func (b *budget) request() {
@@ -37,26 +47,38 @@ func (b *budget) request() {
 	b.requests++
 }
 
-// extra counts an attempt beyond the first.
-func (b *budget) extra() {
+// take counts an attempt beyond the first, if there is room for it.
+func (b *budget) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.roll(time.Now())
-	b.extras++
+	ok := b.room()
+	if ok {
+		b.extras++
+	}
+	return ok
 }
 
-// spent says whether another attempt beyond the first would exceed the budget.
-func (b *budget) spent() bool {
-	if b.share >= 1 {
-		return false
-	}
+// back takes back an attempt that was not made after all.
+func (b *budget) back() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.extras = max(0, b.extras-1)
+}
+
+// spent says whether take would find no room.
+func (b *budget) spent() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.room()
+}
+
+// room says whether another attempt beyond the first is within the budget. Caller holds mu.
+func (b *budget) room() bool {
 	now := time.Now()
 	b.roll(now)
 	fading := 1 - float64(now.Sub(b.since))/float64(budgetWindow)
 	requests, extras := b.requests+fading*b.lastRequests, b.extras+fading*b.lastExtras
-	return extras+1 > max(budgetFloor, b.share*requests)
+	return b.share >= 1 || extras+1 <= max(budgetFloor, b.share*requests)
 }
 
 // roll begins the window that now is in. Caller holds mu.
@@ -73,3 +95,39 @@ func (b *budget) roll(now time.Time) {
 	}
 	b.requests, b.extras = 0, 0
 }
+
+// budget is the retry budget of a chain, that of the chain of the same name where there was one.
+func (b *Book) budget(c *config.Chain) *budget {
+	if b != nil && b.plans[c.Name] != nil {
+		kept := b.plans[c.Name].budget
+		kept.renew(c.Retry.Budget)
+		return kept
+	}
+	return newBudget(c.Retry.Budget)
+}
+
+// beyond says whether an attempt at slot i is not the exchange's first call of a provider: one is remembered, or a
+// slot before it may be tried and so has been, here or by another replica.
+func (p *Plan) beyond(i int, past []Past) bool {
+	if len(past) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(p.slots[:i], func(s Slot) bool { return !s.Again && s.ready() == nil })
+}
+
+// bounded says whether the budget has a say in an attempt at slot i: failing over has become part of the problem.
+func (p *Plan) bounded(i int, past []Past) bool {
+	if !p.beyond(i, past) {
+		return false
+	}
+	failing := 0
+	for i := range p.slots {
+		if s := &p.slots[i]; !s.Again && s.breaker.Failing() {
+			failing++
+		}
+	}
+	return failing > 1
+}
+
+// affordable says whether the budget lets slot i be tried.
+func (p *Plan) affordable(i int, past []Past) bool { return !p.bounded(i, past) || !p.budget.spent() }

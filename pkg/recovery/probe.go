@@ -84,6 +84,9 @@ func (p *Prober) Probe(ctx context.Context, target string) {
 		return
 	}
 	result, v := p.try(ctx, cfg, t)
+	if result == Dead && ctx.Err() != nil {
+		result = Unknown // we left, not the provider
+	}
 	p.Count(target, result)
 	p.Log.Info("probe", "target", target, "result", string(result), "class", v.Class.String(), "detail", v.Detail)
 	switch {
@@ -158,12 +161,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 }
 
 // try sends the probe through Envoy and reads the answer.
-func (p *Prober) try(caller context.Context, cfg *config.Config, t *config.Target) (Result, classify.Verdict) {
+func (p *Prober) try(ctx context.Context, cfg *config.Config, t *config.Target) (Result, classify.Verdict) {
 	path, api := probePath(cfg, t)
 	if path == "" {
 		return Unknown, classify.Verdict{Detail: "no chain protects a path of this dialect"}
 	}
-	ctx, cancel := context.WithTimeout(caller, patience)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -179,7 +182,7 @@ func (p *Prober) try(caller context.Context, cfg *config.Config, t *config.Targe
 	case err == nil:
 		defer resp.Body.Close()
 		return p.read(resp, api, guess)
-	case sent.Load() && ctx.Err() != nil && caller.Err() == nil:
+	case sent.Load() && ctx.Err() != nil:
 		// Envoy and this service answer for themselves in less: it is the provider that keeps silent.
 		p.spend(guess)
 		return Dead, classify.Verdict{Class: classify.Timeout, Detail: "probe"}
@@ -271,7 +274,8 @@ func served(cfg *config.Config, t *config.Target) []string {
 	return paths
 }
 
-// shape is the cheapest request of a dialect: one token, no thinking, nothing stored.
+// shape is the cheapest request of a dialect: one token, no thinking, nothing stored. OpenAI's limits include what a
+// model thinks, and models that cannot think refuse to be told not to.
 func shape(api classify.API, p config.Probe) []byte {
 	message := []map[string]string{{"role": "user", "content": "ping"}}
 	body := map[string]any{"model": p.Model}
