@@ -9,7 +9,6 @@ import (
 	"understudy/pkg/chain"
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
-	"understudy/pkg/token"
 )
 
 // answer is a target's response while it passes.
@@ -43,7 +42,7 @@ func (w *answer) reader(a *attempt) *classify.Response {
 }
 
 func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]*structpb.Struct) {
-	if a.state != sent || a.probed != nil {
+	if a.state != sent {
 		a.letPass()
 		return
 	}
@@ -74,17 +73,6 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 	}
 }
 
-// letPass lets through an answer that is not ours to judge: Envoy's own to a request that got no target, or a probe's.
-func (a *attempt) letPass() {
-	a.state = passing
-	m := &mutation{}
-	if a.probed != nil {
-		m.set(token.Mark, "1")
-		m.remove("x-llm-failover")
-	}
-	a.send(responseHeaders(m))
-}
-
 // unreachable acts on Envoy's own reply, which says that the target gave none.
 func (a *attempt) unreachable(why string) {
 	v := a.abort(classify.Transport, why)
@@ -112,10 +100,26 @@ func (a *attempt) responseBody(p []byte, end bool) {
 		return
 	}
 	w := &a.answer
+	progress := a.read(p)
+	a.keep(p)
+	if progress == classify.Decided {
+		a.decided(w.resp.Verdict())
+	} else if a.state == holding {
+		a.maybeCommit(progress)
+	}
+	if end {
+		a.endOfBody()
+		return
+	}
+	a.forward()
+}
+
+// read reads a piece of the body, and the clock by what it was.
+func (a *attempt) read(p []byte) classify.Progress {
+	w, now := &a.answer, time.Now()
 	events := w.resp.Events()
 	progress := w.resp.Feed(p)
-	a.keep(p)
-	now := time.Now()
+	w.fed += int64(len(p))
 	if w.resp.Events() > events || !w.resp.Streaming() {
 		a.clock.event(now)
 	}
@@ -129,16 +133,7 @@ func (a *attempt) responseBody(p []byte, end bool) {
 			a.p.metrics.firstContent(a, now)
 		}
 	}
-	if progress == classify.Decided {
-		a.decided(w.resp.Verdict())
-	} else if a.state == holding {
-		a.maybeCommit(progress)
-	}
-	if end {
-		a.endOfBody()
-		return
-	}
-	a.forward()
+	return progress
 }
 
 // maybeCommit commits when the policy says so or the hold is full.

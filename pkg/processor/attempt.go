@@ -22,7 +22,7 @@ const (
 	holding                // the answer's headers are kept back
 	committed              // headers have left for the client
 	watching               // the chain only observes: the answer passes while it is read
-	passing                // an answer of Envoy's own to a request that never got as far as a target
+	passing                // an answer that is not ours to judge: of Envoy's own to a request that got no target, or to a probe
 	finished               // nothing more to decide; whatever Envoy still says is acknowledged
 )
 
@@ -108,21 +108,12 @@ func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 	}
 	if len(a.out) > 0 {
 		a.reuse()
-		a.flushed(from, time.Now())
+		a.clock.flushed(from, time.Now())
 		if a.state >= sent {
 			a.unreserve()
 		}
 	}
 	return nil
-}
-
-// flushed notes that something has gone out. What waited behind a slow client was not the provider's silence, nor
-// its slowness.
-func (a *attempt) flushed(from, now time.Time) {
-	a.clock.event(now)
-	if now.Sub(from) > time.Second && !a.clock.rate.IsZero() {
-		a.clock.window(now, a.answer.fed)
-	}
 }
 
 // reuse takes back what has been sent; a burst's worth of messages is not kept.

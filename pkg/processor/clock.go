@@ -37,13 +37,22 @@ type clock struct {
 	base  int64          // bytes received when it began
 }
 
-// watch notes when the request went off, and sets no deadline.
-func (c *clock) watch(now time.Time) { *c = clock{sentAt: now} }
+// watch notes when the request went off, and ends every deadline.
+func (c *clock) watch(sentAt time.Time) { *c = clock{sentAt: sentAt} }
 
 // window begins the next window of the least rate, with so many bytes received.
 func (c *clock) window(now time.Time, received int64) {
 	if c.least.Window > 0 {
 		c.rate, c.base = now.Add(c.least.Window), received
+	}
+}
+
+// flushed notes that something has gone out, which took since from. What waited behind a slow client was not the
+// provider's silence, nor its slowness: a window lasts for as long as we listen.
+func (c *clock) flushed(from, now time.Time) {
+	c.event(now)
+	if !c.rate.IsZero() {
+		c.rate = c.rate.Add(now.Sub(from))
 	}
 }
 

@@ -21,7 +21,6 @@ func (a *attempt) keep(p []byte) {
 	}
 	w := &a.answer
 	w.held = append(w.held, p)
-	w.fed += int64(len(p))
 	a.count(int64(len(p)))
 }
 
@@ -294,18 +293,16 @@ func (a *attempt) cut(v classify.Verdict) {
 
 // tick acts on a deadline.
 func (a *attempt) tick(now time.Time) {
-	switch why := a.clock.ring(now); why {
-	case none:
-	case waited:
-		a.begin()
-	case holdTime:
-		a.holdOver()
-	case minRate:
-		if a.clock.slow(a.answer.fed) {
-			a.late(why)
-			return
-		}
+	switch why := a.clock.ring(now); {
+	case why == none:
+	case why == minRate && !a.clock.slow(a.answer.fed):
 		a.clock.window(now, a.answer.fed)
+	case a.chain.Observe:
+		a.overdue()
+	case why == waited:
+		a.begin()
+	case why == holdTime:
+		a.holdOver()
 	default:
 		a.late(why)
 	}
@@ -338,11 +335,11 @@ func (a *attempt) late(why cause) {
 
 // drain ends the attempt because this process ends: the front tries elsewhere, or the stream ends honestly.
 func (a *attempt) drain() {
-	switch a.state {
-	case finished, passing, watching:
-	case committed:
+	switch {
+	case a.state == finished, a.state == passing, a.observing():
+	case a.state == committed:
 		a.cut(a.abort(classify.Canceled, "draining"))
-	case sent, holding:
+	case a.state == sent, a.state == holding:
 		v := a.abort(classify.Canceled, "draining")
 		a.leave()
 		a.report(v)

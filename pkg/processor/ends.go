@@ -105,8 +105,12 @@ func (p *Processor) await(a *attempt) {
 func (a *attempt) settle(why end) {
 	if why == endUpstream {
 		v := a.abort(classify.Transport, "reset")
+		if a.observing() {
+			a.broken(v)
+			return
+		}
 		a.report(v)
-		if a.state == committed || a.state == watching {
+		if a.state == committed {
 			a.p.account(a, v, outcomeFailed)
 		} else {
 			a.p.memo.Add(a.head.exchange.ID, a.pastOf(v))

@@ -39,6 +39,7 @@ type fakeStream struct {
 	in   chan *extproc.ProcessingRequest
 	out  chan string   // described when sent: a message may be used again after that
 	done chan struct{} // Process has returned
+	each func(*extproc.ProcessingResponse)
 }
 
 func (s *fakeStream) Context() context.Context { return s.ctx }
@@ -56,6 +57,9 @@ func (s *fakeStream) Recv() (*extproc.ProcessingRequest, error) {
 }
 
 func (s *fakeStream) Send(m *extproc.ProcessingResponse) error {
+	if s.each != nil {
+		s.each(m)
+	}
 	select {
 	case s.out <- describe(m):
 		return nil

@@ -11,22 +11,23 @@ import (
 
 // internal takes a call of our own, which names its target by a signed token: no chain, no breaker, no hold.
 func (a *attempt) internal(noBody bool) {
-	key := a.p.Key()
-	purpose, name, err := token.Check(key, a.head.internal, time.Now())
+	purpose, name, err := token.Check(a.p.Key(), a.head.internal, time.Now())
 	cfg := a.book.Config
 	switch {
-	case key == nil || err != nil:
+	case err != nil:
 		a.refuse(http.StatusForbidden, "forbidden", "x-llm-internal is not for clients")
-	case purpose == token.Probe && a.head.exchange.Attempt > 1:
-		// A probe is made once; that Envoy is here again shows that the provider could not be reached.
+	case a.head.exchange.Attempt > 1:
+		// A call of ours is made once; that Envoy is here again shows that its first try got no answer.
 		m := &mutation{}
-		m.set(token.Mark, "1")
+		if purpose == token.Probe {
+			m.set(token.Mark, "1")
+		}
 		a.refuseWith(m, http.StatusServiceUnavailable, "unavailable", "the provider could not be reached")
 	case purpose == token.Probe && cfg.Targets[name] != nil && !noBody:
 		a.probed = cfg.Targets[name]
 		a.state = uploading
 		a.send(goOn())
-	case purpose == token.Feed && cfg.Providers[name] != nil && cfg.Providers[name].StatusFeed != nil:
+	case purpose == token.Feed && cfg.Providers[name] != nil && cfg.Providers[name].StatusFeed != nil && noBody:
 		a.feed(cfg.Providers[name])
 	default:
 		a.refuse(http.StatusNotFound, "not_found", "this configuration does not know what x-llm-internal names")
@@ -47,8 +48,20 @@ func (a *attempt) probe(body []byte) {
 		a.refuse(http.StatusServiceUnavailable, "not_ready", "the gateway has no credential for this provider")
 		return
 	}
-	a.state = sent
+	a.state = passing
 	a.send(requestBody(a.common(t.Provider, rw)))
+}
+
+// letPass lets through an answer that is not ours to judge: Envoy's own to a request that got no target, or a probe's,
+// which is marked as one if the request went to its target.
+func (a *attempt) letPass() {
+	m := &mutation{}
+	if a.probed != nil && a.state == passing {
+		m.set(token.Mark, "1")
+		m.remove("x-llm-failover")
+	}
+	a.state = passing
+	a.send(responseHeaders(m))
 }
 
 // feed sends a poll to a provider's status feed, with no credential.

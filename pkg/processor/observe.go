@@ -1,38 +1,71 @@
 package processor
 
 import (
+	"net/http"
+	"strings"
 	"time"
 
 	"understudy/pkg/chain"
 	"understudy/pkg/classify"
+	"understudy/pkg/config"
+	"understudy/pkg/provider"
 )
 
 // What enforcing would have done, as understudy_unenforced_total counts it.
 const (
 	wouldSkip     = "skip"     // the breaker or a cooldown would have passed the target over
 	wouldFailOver = "failover" // the next target would have been tried
-	wouldFail     = "fail"     // no target would have been left
+	wouldFail     = "fail"     // no target would have been left, or the answer would have been ended
 	wouldTimeOut  = "timeout"  // a deadline would have ended the attempt
 )
 
-// observe sends the request to the primary whatever its breaker says.
+// observe sends the request to the primary whatever its breaker says, and as it came: its model and its body are the
+// client's business, host and credential alone are the primary's.
 func (a *attempt) observe(x chain.Exchange) {
+	if len(a.past) > 0 {
+		// The answer was lost below HTTP. Envoy asks again, which it would not without us.
+		a.refuse(http.StatusServiceUnavailable, "unavailable", "the provider could not be reached")
+		return
+	}
+	x.Attempt = 1 // the only one
 	try, err := a.plan.Observe(x)
 	a.try = try
 	if err != nil {
 		a.would(wouldSkip)
 	}
-	a.clock.stop()
-	a.upstream()
+	if !time.Now().Before(a.clock.total) {
+		a.would(wouldFail)
+		a.clock.stop()
+	}
+	path, query, _ := strings.Cut(a.head.target, "?")
+	_, standard := provider.Endpoint(path)
+	rw, err := provider.ForPassthrough(try.Target.Provider, standard+"?"+query)
+	if err != nil {
+		a.try.Release()
+		a.try = nil
+		a.refuse(http.StatusServiceUnavailable, "not_ready", "the gateway has no credential for this provider")
+		return
+	}
+	a.sendOff(a.common(try.Target.Provider, rw))
 }
 
 func (a *attempt) would(decision string) {
 	a.p.metrics.unenforced.WithLabelValues(a.chain.Name, a.try.Target.Name, decision).Inc()
 }
 
+// overdue counts a deadline that would have ended the attempt: the breaker takes it for the failure that it is.
+func (a *attempt) overdue() {
+	a.would(wouldTimeOut)
+	a.try.Report(classify.Verdict{Class: classify.Timeout})
+	a.clock.watch(a.clock.sentAt)
+}
+
 // watch lets the headers pass as they came.
 func (a *attempt) watch(end bool) {
 	a.state = watching
+	if a.chain.Commit != config.CommitComplete {
+		a.clock.released() // it would have been committed, which is no failure
+	}
 	a.send(responseHeaders(&mutation{}))
 	if end {
 		a.watched(a.answer.resp.End(true))
@@ -41,33 +74,62 @@ func (a *attempt) watch(end bool) {
 
 // watchBody lets a piece of the body pass while it is read.
 func (a *attempt) watchBody(p []byte, end bool) {
-	w := &a.answer
-	if progress := w.resp.Feed(p); progress == classify.Started && !w.started {
-		w.started = true
-		now := time.Now()
-		a.p.metrics.firstContent(a, now)
-		if now.Sub(a.clock.sentAt) > a.chain.Deadlines.FirstContent {
-			a.would(wouldTimeOut)
-		}
+	a.read(p)
+	for len(p) > maxChunk {
+		a.sendBody(p[:maxChunk], false)
+		p = p[maxChunk:]
 	}
 	a.sendBody(p, end)
 	if end {
-		a.watched(w.resp.End(true))
+		a.watched(a.answer.resp.End(true))
 	}
 }
 
 // watched counts a verdict and what it would have led to.
 func (a *attempt) watched(v classify.Verdict) {
-	if fails(v) && !a.returns(v) || a.plan.Advances(v, a.try.Index) {
-		if a.try.More(v) {
-			a.would(wouldFailOver)
-		} else {
-			a.would(wouldFail)
+	a.clock.stop()
+	outcome := outcomeServed
+	if fails(v) {
+		a.report(v) // first: the breaker that it may open decides what could have followed
+		if !a.returns(v) {
+			outcome = outcomeFailed
 		}
 	}
+	if d := a.decision(v); d != "" {
+		a.would(d)
+	}
 	a.report(v)
-	a.p.account(a, v, outcomeServed)
+	a.p.account(a, v, outcome)
 	if a.state == watching {
 		a.state = finished
 	}
 }
+
+// decision is what enforcing would have made of v, "" for an answer that passes.
+func (a *attempt) decision(v classify.Verdict) string {
+	committed := a.state == watching && (a.chain.Commit == config.CommitHeaders ||
+		a.chain.Commit == config.CommitFirstContent && a.answer.resp.Streaming() && v.Partial)
+	switch {
+	case committed && (!fails(v) || a.answer.status >= 300):
+		return ""
+	case committed:
+		return wouldFail
+	case a.try.More(v):
+		return wouldFailOver
+	case fails(v) && !a.returns(v):
+		return wouldFail
+	}
+	return ""
+}
+
+// broken counts an answer that its provider's side broke off. Before its headers, Envoy may ask for another attempt.
+func (a *attempt) broken(v classify.Verdict) {
+	early := a.state == sent
+	a.watched(v)
+	if early {
+		a.p.memo.Add(a.head.exchange.ID, a.pastOf(v))
+	}
+}
+
+// observing says whether the attempt is one that must not be changed.
+func (a *attempt) observing() bool { return a.chain != nil && a.chain.Observe }

@@ -159,7 +159,7 @@ func mutated(m *extproc.HeaderMutation) string {
 	for _, h := range m.GetSetHeaders() {
 		switch h.Header.Key {
 		case "x-llm-cluster", "x-llm-failover", "x-llm-target", "x-llm-rung", "x-llm-attempts", "x-llm-fallback-reason",
-			"x-should-retry", "retry-after", "idempotency-key", "x-llm-degraded", "content-length":
+			"x-should-retry", "retry-after", "idempotency-key", "x-llm-degraded", "content-length", "x-llm-probed":
 			fmt.Fprintf(&out, " %s=%s", h.Header.Key, h.Header.RawValue)
 		}
 	}

@@ -160,11 +160,11 @@ func (a *attempt) begin() {
 	if x.Attempt > 1 {
 		a.past = a.p.remember(x)
 	}
+	a.clock.start(x.Start.Add(a.chain.Deadlines.Total))
 	if a.chain.Observe {
 		a.observe(x)
 		return
 	}
-	a.clock.start(x.Start.Add(a.chain.Deadlines.Total))
 	if !time.Now().Before(a.clock.total) {
 		a.spent()
 		return
@@ -218,6 +218,11 @@ func (a *attempt) upstream() {
 		m.set("idempotency-key", "understudy-"+a.head.exchange.ID)
 		c.HeaderMutation.SetHeaders = append(c.HeaderMutation.SetHeaders, m.m.SetHeaders...)
 	}
+	a.sendOff(c)
+}
+
+// sendOff sends the request on its way to the target of a.try.
+func (a *attempt) sendOff(c *extproc.CommonResponse) {
 	reply := requestBody(c)
 	if a.noBody {
 		reply = requestHeaders(c)
@@ -226,9 +231,5 @@ func (a *attempt) upstream() {
 	a.send(reply)
 	a.state = sent
 	a.body.Drop()
-	if a.chain.Observe {
-		a.clock.watch(time.Now())
-	} else {
-		a.clock.sendOff(time.Now(), a.chain, a.body.Stream)
-	}
+	a.clock.sendOff(time.Now(), a.chain, a.body.Stream)
 }
