@@ -34,6 +34,8 @@ type app struct {
 	cfg       *config.Config // as it started; reloads go to the processor
 	log       *slog.Logger
 	processor *processor.Processor
+	shared    *shared
+	calls     *calls
 	reloadOK  prometheus.Gauge
 
 	grpcListener, adminListener net.Listener
@@ -47,19 +49,11 @@ type app struct {
 	failed   chan error
 }
 
-func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
+// newApp opens the store before it listens: until then Envoy goes to other replicas.
+func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 	creds, err := serverCredentials(cfg.Server.TLS)
 	if err != nil {
 		return nil, err
-	}
-	grpcListener, err := listen(cfg.Server.GRPC)
-	if err != nil {
-		return nil, fmt.Errorf("server.grpc: %w", err)
-	}
-	adminListener, err := listen(cfg.Server.Admin)
-	if err != nil {
-		_ = grpcListener.Close()
-		return nil, fmt.Errorf("server.admin: %w", err)
 	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -68,18 +62,57 @@ func newApp(cfg *config.Config, log *slog.Logger) (*app, error) {
 		processor: processor.New(cfg, processor.NewMetrics(reg), log),
 		reloadOK: prometheus.NewGauge(prometheus.GaugeOpts{Name: "understudy_config_reload_success",
 			Help: "Whether the last reload of the config was used (1) or refused (0)."}),
-		grpcListener: grpcListener, adminListener: adminListener,
 		grpc:   grpc.NewServer(append(grpcOptions(cfg.Server), creds...)...),
 		health: health.NewServer(),
 		failed: make(chan error, 2),
 	}
-	reg.MustRegister(a.reloadOK)
+	a.calls = newCalls(a.processor, log)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, a.release())
+		}
+	}()
+	if a.shared, err = join(cfg, a.processor, log); err != nil {
+		return nil, err
+	}
+	if a.grpcListener, err = listen(cfg.Server.GRPC); err != nil {
+		return nil, fmt.Errorf("server.grpc: %w", err)
+	}
+	if a.adminListener, err = listen(cfg.Server.Admin); err != nil {
+		return nil, fmt.Errorf("server.admin: %w", err)
+	}
+	a.register(reg)
+	return a, nil
+}
+
+// release gives back what a newApp that fails has taken.
+func (a *app) release() error {
+	var errs []error
+	if a.grpcListener != nil {
+		errs = append(errs, a.grpcListener.Close())
+	}
+	if a.shared != nil {
+		errs = append(errs, a.shared.close())
+	}
+	return errors.Join(errs...)
+}
+
+// register puts everything where it can be asked for.
+func (a *app) register(reg *prometheus.Registry) {
 	a.reloadOK.Set(1)
+	reg.MustRegister(a.reloadOK, a.calls.probes, newStatusCollector(a.calls.feeds), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "understudy_store_up", Help: "Whether the store answers (1) or this replica runs on its own state (0)."}, a.storeUp))
 	extproc.RegisterExternalProcessorServer(a.grpc, a.processor)
 	als.RegisterAccessLogServiceServer(a.grpc, &processor.AccessLog{Processor: a.processor})
 	healthpb.RegisterHealthServer(a.grpc, a.health)
 	a.admin = &http.Server{Handler: admin.Handler(reg, a.isReady), ReadHeaderTimeout: 10 * time.Second}
-	return a, nil
+}
+
+func (a *app) storeUp() float64 {
+	if a.shared.ready() != nil {
+		return 0
+	}
+	return 1
 }
 
 // grpcOptions sizes the server for Envoy. The windows are measured: with gRPC's defaults forty slow readers
@@ -117,12 +150,14 @@ func (a *app) isReady() error {
 	if !a.ready.Load() {
 		return errors.New("stopping")
 	}
-	return nil
+	return a.shared.started()
 }
 
 func (a *app) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	a.stopping = cancel
+	a.shared.run(a.calls.prober.Probe)
+	a.calls.run()
 	a.wg.Go(func() { a.fail(a.grpc.Serve(a.grpcListener)) })
 	a.wg.Go(func() { a.fail(a.admin.Serve(a.adminListener)) })
 	a.wg.Go(func() { a.watch(ctx, a.cfg) })
@@ -135,7 +170,8 @@ func (a *app) fail(err error) {
 	}
 }
 
-// stop takes no new attempt, lets running ones finish for at most drain, ends the rest honestly, and waits.
+// stop takes no new attempt, lets running ones finish for at most drain, ends the rest honestly, and waits. What they
+// come to is still shared.
 func (a *app) stop(drain time.Duration) error {
 	a.ready.Store(false)
 	a.health.Shutdown()
@@ -146,9 +182,11 @@ func (a *app) stop(drain time.Duration) error {
 		a.within(settle, a.processor.Wait)
 	}
 	a.grpc.Stop()
+	a.shared.stop()
+	a.calls.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), settle)
 	defer cancel()
-	err := a.admin.Shutdown(ctx)
+	err := errors.Join(a.admin.Shutdown(ctx), a.shared.close())
 	a.wg.Wait()
 	return err
 }
@@ -159,10 +197,15 @@ func (a *app) within(d time.Duration, wait func(context.Context) error) bool {
 	return wait(ctx) == nil
 }
 
-// sameServer refuses a reload that would need another listener.
-func (a *app) sameServer(next config.Server) error {
-	if !reflect.DeepEqual(a.cfg.Server, next) {
-		return errors.New("server: these settings cannot change while the service runs; restart it")
+// unchangeable refuses a reload that would need another listener or another store.
+func (a *app) unchangeable(next *config.Config) error {
+	const why = "these settings cannot change while the service runs; restart it"
+	var errs []error
+	if !reflect.DeepEqual(a.cfg.Server, next.Server) {
+		errs = append(errs, errors.New("server: "+why))
 	}
-	return nil
+	if !reflect.DeepEqual(a.cfg.Store, next.Store) {
+		errs = append(errs, errors.New("store: "+why))
+	}
+	return errors.Join(errs...)
 }

@@ -13,9 +13,13 @@ import (
 // imports says which packages of ours each package may import: arrows go one way. A package that is missing here is
 // a fault.
 var imports = map[string][]string{
-	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/envoyconf", "pkg/processor"},
+	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/envoyconf",
+		"pkg/fleet", "pkg/processor", "pkg/recovery", "pkg/store"},
 	"pkg/processor": {"pkg/chain", "pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/degrade",
-		"pkg/provider"},
+		"pkg/provider", "pkg/token"},
+	"pkg/fleet":             {"pkg/chain/breaker", "pkg/store"},
+	"pkg/recovery":          {"pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/provider", "pkg/token"},
+	"pkg/token":             {},
 	"pkg/chain":             {"pkg/chain/breaker", "pkg/classify", "pkg/config"},
 	"pkg/chain/breaker":     {},
 	"pkg/degrade":           {"pkg/classify", "pkg/config"},
@@ -38,6 +42,7 @@ var owners = map[string][]string{
 	"google.golang.org/grpc":                 {"cmd/extproc", "pkg/processor"},
 	"go.yaml.in/yaml/v3":                     {"pkg/config"},
 	"github.com/nats-io":                     {"pkg/store"},
+	"golang.org/x/time":                      {"pkg/recovery"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {

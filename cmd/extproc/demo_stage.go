@@ -38,6 +38,7 @@ type stage struct {
 	dir               string
 	primary, fallback actor
 	cfg               *config.Config
+	service           *app
 	front, admin      string // http://host:port of Envoy's listener, of the service's admin listener
 	http              *http.Client
 	asked             int // calls so far
@@ -127,6 +128,7 @@ func (s *stage) serve() error {
 		return err
 	}
 	a.start()
+	s.service = a
 	over := make(chan struct{})
 	s.later(func() error { defer close(over); return a.stop(s.cfg.Server.Drain) })
 	s.running.Go(func() {

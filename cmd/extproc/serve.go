@@ -66,7 +66,7 @@ func (a *app) watch(ctx context.Context, cfg *config.Config) {
 func (a *app) reload(file string) {
 	next, err := config.Load(file)
 	if err == nil {
-		err = a.sameServer(next.Server)
+		err = a.unchangeable(next)
 	}
 	if err != nil {
 		a.reloadOK.Set(0)
