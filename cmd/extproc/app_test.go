@@ -185,7 +185,7 @@ func TestTheStateOfAnotherModelIsNotTakenOver(t *testing.T) {
 	s.stored()
 	s.end()
 
-	text := strings.Replace(serviceYAML, "a/m: {provider: a, model: m}", "a/m: {provider: a, model: another}", 1)
+	text := strings.Replace(serviceYAML, "a/m: {provider: a, model: m}", "a/m: {provider: a, model: another, model_family: m}", 1)
 	s = beginWith(t, dir, embedded(dir), text)
 	defer s.end()
 	if got := s.breaker().State(); got != breaker.Closed {
