@@ -194,6 +194,30 @@ func TestWhatEnforcingWouldHaveDone(t *testing.T) {
 	}
 }
 
+func TestAnObservedTargetThatGivesNoAnswerIsNotCommitted(t *testing.T) {
+	in(t, "mode: observe\n    commit: headers", func(b *bench) {
+		c, rest := b.attempt("reset", "x1", 1)
+		c.tell(rest...)
+		c.hangUp()
+		expect(t, "decisions", b.decisions(), "failover=1")
+	})
+}
+
+func TestAnObservedExchangeWhoseTimeIsOverStillGoesOut(t *testing.T) {
+	in(t, observed, func(b *bench) {
+		messages := readRecorded(t, "json")
+		setHeader(messages[0].GetRequestHeaders().Headers, "x-llm-start", "1")
+		c := b.open()
+		c.tell(messages[:2]...)
+		contains(t, "request", c.heard(), "x-llm-cluster=llm-a")
+		time.Sleep(time.Second)
+		c.tell(messages[2:]...)
+		expect(t, "answer", c.heard(), echoed(messages[2:]))
+		c.hangUp()
+		expect(t, "decisions", b.decisions(), "fail=1")
+	})
+}
+
 func TestAnObservedChainWithNoOtherTargetWouldFail(t *testing.T) {
 	in(t, observed, func(b *bench) {
 		b.p.Book().Breaker("b/sonnet").Cool(time.Now().Add(time.Hour))
@@ -291,11 +315,7 @@ func TestAnObservedAnswerComesInPiecesThatEnvoyTakes(t *testing.T) {
 
 func TestAnObservedChainWithoutItsSecretSaysSoOnce(t *testing.T) {
 	in(t, observed, func(b *bench) {
-		absent, err := config.ReadSecret("env:PROCESSOR_TEST_ABSENT")
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.p.Book().Config.Providers["a"].Auth.Secret = absent
+		b.withoutSecret("a")
 		c, _ := b.attempt("json", "x1", 1)
 		got := c.heard()
 		contains(t, "answer", got, "immediate 503", "no credential")
@@ -304,4 +324,13 @@ func TestAnObservedChainWithoutItsSecretSaysSoOnce(t *testing.T) {
 		}
 		c.hangUp()
 	})
+}
+
+// withoutSecret takes a provider's secret away.
+func (b *bench) withoutSecret(provider string) {
+	absent, err := config.ReadSecret("env:PROCESSOR_TEST_ABSENT")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.p.Book().Config.Providers[provider].Auth.Secret = absent
 }

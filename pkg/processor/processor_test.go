@@ -50,8 +50,14 @@ type bench struct {
 // in runs f in a bubble, with a chain of the given extra settings.
 func in(t *testing.T, chain string, f func(b *bench)) {
 	t.Helper()
+	inYAML(t, fmt.Sprintf(testYAML, chain), f)
+}
+
+// inYAML runs f in a bubble, with a config.
+func inYAML(t *testing.T, yaml string, f func(b *bench)) {
+	t.Helper()
 	t.Setenv("PROCESSOR_TEST_KEY", "k")
-	cfg, err := config.Parse("test.yaml", fmt.Appendf(nil, testYAML, chain))
+	cfg, err := config.Parse("test.yaml", []byte(yaml))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,8 +116,14 @@ func (c *call) tell(messages ...*extproc.ProcessingRequest) {
 }
 
 func (c *call) body(text string, end bool) {
-	c.tell(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseBody{
-		ResponseBody: &extproc.HttpBody{Body: []byte(text), EndOfStream: end}}})
+	m := bodyOf(text)
+	m.GetResponseBody().EndOfStream = end
+	c.tell(m)
+}
+
+func bodyOf(text string) *extproc.ProcessingRequest {
+	return &extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseBody{
+		ResponseBody: &extproc.HttpBody{Body: []byte(text)}}}
 }
 
 // heard writes down what Envoy has been told since the last call, a line a message.
