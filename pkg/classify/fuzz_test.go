@@ -16,7 +16,7 @@ func fuzzDialect(f *testing.F, api API) {
 		fx := fixture{rec: &Recording{Status: status}, cut: !clean}
 		o, get := Options{API: api, MaxEvent: 4096}, headers("content-type", kind)
 		want := fx.feed(o, body, get, len(body)+1)
-		if got := fx.feed(o, body, get, max(1, n%100)); got != want {
+		if got := fx.feed(o, body, get, max(1, n%100)); !same(got, want) {
 			t.Fatalf("%d %q %q, %d bytes at a time = %+v, want %+v as when whole", status, kind, body, n, got, want)
 		}
 		v := want.Verdict
@@ -48,7 +48,7 @@ func FuzzEncoded(f *testing.F) {
 		get := headers("content-encoding", codings[uint(k)%uint(len(codings))])
 		want := fx.feed(Options{}, body, get, len(body)+1)
 		got := fx.feed(Options{}, body, get, max(1, n%100))
-		if got.Verdict != want.Verdict || got.Failed != want.Failed {
+		if !same(got.Verdict, want.Verdict) || got.Failed != want.Failed {
 			t.Fatalf("%q, %d bytes at a time = %+v, want %+v as when whole", body, n, got, want)
 		}
 	})

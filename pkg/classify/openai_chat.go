@@ -26,24 +26,26 @@ var chatPaths = map[string]jsonscan.Field{
 	"choices.*.finish_reason": factStop,
 	"choices.*.text":          factText,
 
-	"choices.*.delta.content":             factText,
-	"choices.*.delta.content.*":           factPart,
-	"choices.*.delta.reasoning_content":   factText,
-	"choices.*.delta.reasoning":           factText,
-	"choices.*.delta.reasoning_details.*": factPart,
-	"choices.*.delta.tool_calls.*":        factPart,
-	"choices.*.delta.function_call":       factPart,
-	"choices.*.delta.audio":               factPart,
-	"choices.*.delta.images.*":            factPart,
-	"choices.*.delta.refusal":             factRefusal,
+	"choices.*.delta.content":                         factText,
+	"choices.*.delta.content.*":                       factPart,
+	"choices.*.delta.reasoning_content":               factText,
+	"choices.*.delta.reasoning":                       factText,
+	"choices.*.delta.reasoning_details.*":             factPart,
+	"choices.*.delta.tool_calls.*":                    factPart,
+	"choices.*.delta.tool_calls.*.function.arguments": factText,
+	"choices.*.delta.function_call":                   factPart,
+	"choices.*.delta.audio":                           factPart,
+	"choices.*.delta.images.*":                        factPart,
+	"choices.*.delta.refusal":                         factRefusal,
 
-	"choices.*.message.content":           factText,
-	"choices.*.message.content.*":         factPart,
-	"choices.*.message.reasoning_content": factText,
-	"choices.*.message.tool_calls.*":      factPart,
-	"choices.*.message.function_call":     factPart,
-	"choices.*.message.audio":             factPart,
-	"choices.*.message.refusal":           factRefusal,
+	"choices.*.message.content":                         factText,
+	"choices.*.message.content.*":                       factPart,
+	"choices.*.message.reasoning_content":               factText,
+	"choices.*.message.tool_calls.*":                    factPart,
+	"choices.*.message.tool_calls.*.function.arguments": factText,
+	"choices.*.message.function_call":                   factPart,
+	"choices.*.message.audio":                           factPart,
+	"choices.*.message.refusal":                         factRefusal,
 
 	// OpenRouter reports a provider's failure inside the choice, Groq beside it.
 	"choices.*.error":                     factError,
@@ -58,6 +60,8 @@ var chatPaths = map[string]jsonscan.Field{
 	"usage.prompt_tokens_details.cache_write_tokens":   factCacheWrite,
 	"usage.prompt_cache_hit_tokens":                    factCacheRead, // DeepSeek
 	"usage.completion_tokens_details.reasoning_tokens": factReasoning,
+	"usage.prompt_tokens_details.audio_tokens":         factInputAudio,
+	"usage.completion_tokens_details.audio_tokens":     factOutputAudio,
 }
 
 // chatMeaning reads a chunk or a completion: they differ in delta and message only.

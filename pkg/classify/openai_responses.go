@@ -26,13 +26,13 @@ var responsesPaths = responsesTable()
 // responsesTable lists the facts of a response object twice: it is a body, and it stands inside events.
 func responsesTable() map[string]jsonscan.Field {
 	paths := map[string]jsonscan.Field{
-		// Deltas, and the events that repeat a finished part.
+		// Deltas, and the events that repeat a finished part: that is content, and no more of it.
 		"delta":             factText,
-		"text":              factText,
-		"arguments":         factText,
-		"input":             factText,
+		"text":              factRepeat,
+		"arguments":         factRepeat,
+		"input":             factRepeat,
 		"refusal":           factRefusal,
-		"partial_image_b64": factText,
+		"partial_image_b64": factRepeat,
 	}
 	for path, field := range map[string]jsonscan.Field{
 		"model":                      factModel,
@@ -49,11 +49,15 @@ func responsesTable() map[string]jsonscan.Field {
 		"error.message":              factErrorText,
 		"usage.input_tokens":         factInput,
 		"usage.output_tokens":        factOutput,
-		"usage.input_tokens_details.cached_tokens":      factCacheRead,
-		"usage.input_tokens_details.cache_write_tokens": factCacheWrite,
-		"usage.output_tokens_details.reasoning_tokens":  factReasoning,
+		"usage.input_tokens_details.cached_tokens":                             factCacheRead,
+		"usage.input_tokens_details.cache_write_tokens":                        factCacheWrite,
+		"usage.output_tokens_details.reasoning_tokens":                         factReasoning,
+		"usage.input_tokens_details.cache_write_tokens_details.ttl_12h_tokens": factCacheLong,
 	} {
 		paths[path] = field
+		if field == factText { // it was there in deltas
+			field = factRepeat
+		}
 		paths["response."+path] = field
 	}
 	return paths

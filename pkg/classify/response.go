@@ -72,6 +72,7 @@ func New(o Options) *Response {
 	}
 	r := &Response{o: o, d: dialectOf(o.API)}
 	r.scan = jsonscan.New(anyTree, &r.facts)
+	r.facts.scan = r.scan
 	return r
 }
 
@@ -219,7 +220,8 @@ func (r *Response) Events() int64 { return r.events }
 func (r *Response) Verdict() Verdict {
 	v, d := r.told, r.dialect()
 	v.Trips, v.Advances = v.Class.Trips(), v.Class.Advances()
-	v.Model, v.Usage = r.facts.texts[factModel], r.facts.usage(d.cachedIn)
+	v.Model = first(r.facts.fallback(), r.facts.texts[factModel])
+	v.Usage, v.Iterations = r.usage(), r.facts.calls(d.cachedIn)
 	v.RequestID = first(r.requestID, r.facts.texts[factRequestID])
 	if v.Class != None && v.Class != OK {
 		v.RetryAfterMS = r.retryMS
@@ -230,6 +232,15 @@ func (r *Response) Verdict() Verdict {
 	v.AskedTier, v.ServedTier = r.o.AskedTier, r.servedTier()
 	v.Downgraded = downgraded(v.AskedTier, v.ServedTier)
 	return v
+}
+
+// usage is what was counted, and an estimate of what was not.
+func (r *Response) usage() Usage {
+	u := r.facts.tokens.usage(r.dialect().cachedIn)
+	if answer(r.status) {
+		u.estimate(r.facts.uncounted())
+	}
+	return u
 }
 
 // servedTier is the tier the provider says it served. Who asked Anthropic for fast mode asked for a speed.

@@ -179,8 +179,8 @@ func TestCountsAreNumbersOrNothing(t *testing.T) {
 		}
 	}
 	var f facts
-	f.tokens = [firstText]int64{factInput: 5, factCacheRead: math.MaxInt32}
-	if got := f.usage(true).Input; got != 0 {
+	f.tokens = tokens{factInput: 5, factCacheRead: math.MaxInt32}
+	if got := f.tokens.usage(true).Input; got != 0 {
 		t.Errorf("input with more cached tokens than input = %d, want 0", got)
 	}
 }

@@ -51,17 +51,6 @@ const (
 	PhaseTransport Phase = "transport" // no usable response
 )
 
-// Usage is what the provider says was used, in tokens, counted alike for all: Anthropic's way. Input, CacheRead and
-// CacheWrite do not overlap, so that each has its price; OpenAI's prompt_tokens, which include the cached ones, are
-// taken apart. Reasoning is a part of Output.
-type Usage struct {
-	Input      int64 `json:"input"`
-	Output     int64 `json:"output"`
-	CacheRead  int64 `json:"cache_read"`
-	CacheWrite int64 `json:"cache_write"`
-	Reasoning  int64 `json:"reasoning"`
-}
-
 // Verdict is what one response was.
 type Verdict struct {
 	Class           Class  `json:"class"`
@@ -80,6 +69,9 @@ type Verdict struct {
 	RequestID       string `json:"request_id"`
 	Usage           Usage  `json:"usage"`
 	RefusalCategory string `json:"refusal_category"`
+
+	Iterations  []IterationUsage `json:"iterations,omitempty"`   // the provider's own calls behind Usage, as it told them
+	ShouldRetry *bool            `json:"should_retry,omitempty"` // x-should-retry of an answer that is not ok; nil if it was not there
 }
 
 // Progress is what is known of a response while it arrives.
