@@ -196,7 +196,12 @@ func (a *attempt) finish() {
 }
 
 // failed acts on an answer that must not, or need not, be the client's: the next target, or the last word.
+//
+// A failure is reported first: the breaker that it may open decides what can follow.
 func (a *attempt) failed(v classify.Verdict) {
+	if fails(v) {
+		a.report(v)
+	}
 	if a.try.More(v) {
 		a.failOver(v)
 		return
