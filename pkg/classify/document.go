@@ -53,10 +53,9 @@ func (d *document) end() {
 
 func (d *document) settle(m meaning) {
 	r := d.r
-	t := troubleOf(&r.facts, r.status, r.o.AskedTier)
 	switch {
 	case m.failed:
-		class, status, _ := r.d.classify(t)
+		t, class, status, _ := r.trouble()
 		r.decideAt(PhaseBody, class, t.detail(), status)
 		return
 	case !m.known:

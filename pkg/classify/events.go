@@ -116,8 +116,7 @@ func (s *stream) apply(name, data []byte, from int64) {
 
 // error takes an error event that starts at from.
 func (s *stream) error(data []byte, from int64) {
-	t := troubleOf(&s.r.facts, s.r.status, s.r.o.AskedTier)
-	class, status, _ := s.r.d.classify(t)
+	t, class, status, _ := s.r.trouble()
 	s.failAs(from, data, class, t.detail(), status)
 }
 

@@ -30,8 +30,7 @@ func (f *failure) end() {
 	if r.d == nil {
 		r.d = detect(&r.facts)
 	}
-	t := troubleOf(&r.facts, r.status, r.o.AskedTier)
-	class, status, told := r.d.classify(t)
+	t, class, status, told := r.trouble()
 	phase := PhaseStatus
 	if told {
 		phase = PhaseBody

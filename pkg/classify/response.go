@@ -1,7 +1,6 @@
 package classify
 
 import (
-	"strings"
 	"time"
 
 	"understudy/pkg/classify/decode"
@@ -12,9 +11,12 @@ import (
 type Options struct {
 	API       API       // APIUnknown: told apart from content type and first bytes
 	Stream    bool      // the request asked for a stream; a hint, what is on the wire decides
-	AskedTier string    // the request's service_tier, "" when absent
-	Now       time.Time // when the headers arrived, for a Retry-After that is a date; zero: the Date header
+	AskedTier string    // the request's service_tier, or the speed "fast"; "" when absent
+	Now       time.Time // when the headers arrived, for retry hints that are a date; zero: the Date header
 	MaxEvent  int       // bytes of one SSE event; 0 is 1 MiB; a larger one makes the answer malformed
+
+	// IgnoreTier is for a provider that echoes a tier it did not serve: tiers are told and not compared.
+	IgnoreTier bool
 }
 
 // Limits of what is read of one response.
@@ -32,12 +34,10 @@ type Response struct {
 	o Options
 	d *dialect // nil while unknown
 
-	headed      bool
-	status      int
-	eventStream bool // what the content type says
-	encoding    string
-	requestID   string
-	retryMS     int64
+	headed bool
+	status int
+	hints
+	spokenMS int64 // the pause that an error's message asks for
 
 	dec *decode.Decoder // nil for identity
 	in  reader
@@ -80,11 +80,7 @@ func New(o Options) *Response {
 // for a header that is absent.
 func (r *Response) Header(status int, get func(lowerCaseName string) string) {
 	r.headed, r.status = true, status
-	kind, _, _ := strings.Cut(get("content-type"), ";")
-	r.eventStream = strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
-	r.requestID = first(get("request-id"), get("x-request-id"), get("x-generation-id"))
-	r.retryMS = retryAfter(get, r.o.Now)
-	r.encoding = coding(get("content-encoding"))
+	r.hints = readHints(get, r.o.Now)
 	if r.encoding != "" {
 		r.dec = decode.New(r.encoding, maxDecoded, func(p []byte) { r.in.feed(p) })
 	}
@@ -98,15 +94,15 @@ func (r *Response) Header(status int, get func(lowerCaseName string) string) {
 // answer reports whether a status promises an answer: an LLM call has no use for 204, nor for 1xx and 3xx.
 func answer(status int) bool { return status >= 200 && status < 300 && status != 204 }
 
-// coding is the one content coding that has to be undone, "" for none. Several make a name that is not known.
-func coding(header string) string {
-	var names []string
-	for name := range strings.SplitSeq(strings.ToLower(header), ",") {
-		if name = strings.TrimSpace(name); name != "" && name != "identity" {
-			names = append(names, name)
-		}
+// trouble is the error that the current body or event tells of, its class, and the status it would honestly have. told
+// says that the error itself told the class, not only its status.
+func (r *Response) trouble() (t trouble, c Class, status int, told bool) {
+	t = troubleOf(&r.facts, r.status, r.o.AskedTier)
+	c, status, told = r.dialect().classify(t)
+	if r.told.Class == None {
+		r.spokenMS = spokenAfter(t.text)
 	}
-	return strings.Join(names, ",")
+	return t, c, status, told
 }
 
 // Feed takes body bytes as received, still content-encoded; p is not kept. How the body is cut into pieces makes no
@@ -224,13 +220,13 @@ func (r *Response) Verdict() Verdict {
 	v.Usage, v.Iterations = r.usage(), r.facts.calls(d.cachedIn)
 	v.RequestID = first(r.requestID, r.facts.texts[factRequestID])
 	if v.Class != None && v.Class != OK {
-		v.RetryAfterMS = r.retryMS
+		v.RetryAfterMS, v.ShouldRetry = r.pause(v.Class, r.spokenMS), r.retry()
 	}
 	if v.Class == Refusal {
 		v.RefusalCategory = r.facts.texts[factCategory]
 	}
 	v.AskedTier, v.ServedTier = r.o.AskedTier, r.servedTier()
-	v.Downgraded = downgraded(v.AskedTier, v.ServedTier)
+	v.Downgraded = !r.o.IgnoreTier && downgraded(v.AskedTier, v.ServedTier)
 	return v
 }
 
@@ -243,13 +239,16 @@ func (r *Response) usage() Usage {
 	return u
 }
 
-// servedTier is the tier the provider says it served. Who asked Anthropic for fast mode asked for a speed.
+// servedTier is the tier the provider says it served. Who asked Anthropic for fast mode asked for a speed. Azure tells
+// in headers alone that a deployment of provisioned throughput was full and a standard one answered.
 func (r *Response) servedTier() string {
 	switch {
 	case r.dialect().tierAtEnd && r.Streaming() && !r.ended:
 		return ""
 	case r.o.AskedTier == "fast" && r.facts.texts[factSpeed] != "":
 		return r.facts.texts[factSpeed]
+	case r.facts.texts[factTier] == "" && r.spilled:
+		return "standard"
 	}
 	return r.facts.texts[factTier]
 }

@@ -71,8 +71,8 @@ func TestRetryAfterIsReadInEveryForm(t *testing.T) {
 		{"a date without a clock", "Wed, 21 Oct 2026 07:28:42 GMT", "", "", time.Time{}, 0},
 	} {
 		get := headers("retry-after", tt.after, "retry-after-ms", tt.ms, "date", tt.date)
-		if got := retryAfter(get, tt.now); got != tt.want {
-			t.Errorf("%s: retryAfter(%q, %q) = %d, want %d", tt.name, tt.after, tt.ms, got, tt.want)
+		if got := readHints(get, tt.now); got.pause(RateLimited, 0) != tt.want {
+			t.Errorf("%s: pause with retry-after %q, retry-after-ms %q = %d, want %d", tt.name, tt.after, tt.ms, got.pause(RateLimited, 0), tt.want)
 		}
 	}
 }

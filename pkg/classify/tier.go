@@ -10,6 +10,7 @@ var ranks = map[string]int{
 	"standard_only": 2,
 	"on_demand":     2,
 	"scale":         3,
+	"provisioned":   3, // what a caller may say of an Azure deployment with spill-over
 	"priority":      3,
 	"fast":          3,
 	"ultrafast":     4,

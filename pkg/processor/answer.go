@@ -32,11 +32,10 @@ type answer struct {
 // reader is the response's classifier, also where no response came.
 func (w *answer) reader(a *attempt) *classify.Response {
 	if w.resp == nil {
-		o := classify.Options{API: a.api, Stream: a.body.Stream, Now: time.Now()}
-		if a.try.Target.Provider.TierCheck {
-			o.AskedTier = a.body.Tier
-		}
-		w.resp = classify.New(o)
+		w.resp = classify.New(classify.Options{
+			API: a.api, Stream: a.body.Stream, AskedTier: a.body.Tier,
+			IgnoreTier: !a.try.Target.Provider.TierCheck, Now: time.Now(),
+		})
 	}
 	return w.resp
 }

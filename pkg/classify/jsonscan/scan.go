@@ -77,7 +77,7 @@ type Scanner struct {
 	want  bool   // the string or number is to be told
 	held  bool   // part of it lies in buf
 	buf   []byte
-	size  int // bytes of it so far, also those that buf has no room for
+	size  int   // bytes of it so far, also those that buf has no room for
 	hex   uint8 // digits of \u read so far
 	code  rune  // their value
 	high  rune  // a high surrogate that waits for its low one
