@@ -44,7 +44,7 @@ func run(m *testing.M) (code int, err error) {
 	defer os.RemoveAll(dir)
 	// Rows wait for deadlines more than they work; how many stacks run at once is bounded on its own.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "100"); err != nil {
+	if err := flag.Set("test.parallel", "40"); err != nil {
 		return 1, err
 	}
 	binary = filepath.Join(dir, "extproc")
@@ -54,10 +54,12 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// build makes the service, with the race detector when E2E_RACE is set.
+// racing says that the service is built with the race detector, which costs much time and memory.
+var racing = os.Getenv("E2E_RACE") != ""
+
 func build(to string) error {
 	args := []string{"build", "-o", to}
-	if os.Getenv("E2E_RACE") != "" {
+	if racing {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "./cmd/extproc")...)
