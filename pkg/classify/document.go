@@ -61,6 +61,9 @@ func (d *document) settle(m meaning) {
 	case !m.known:
 		r.decide(Malformed, "json of another kind")
 		return
+	case m.unfinished && m.stop == None:
+		r.decide(Truncated, "no "+r.endMark())
+		return
 	case m.stop == Refusal || m.stop == Filtered:
 		r.decideAt(PhaseBody, m.stop, m.detail, r.status)
 	case m.stop != None:

@@ -50,6 +50,9 @@ func (e *events) event(ev sse.Event, tail bool) {
 	}
 	data := bytes.TrimSpace(ev.Data)
 	switch {
+	case ev.Bare:
+		e.bare(ev, data)
+		return
 	case string(data) == "[DONE]":
 		e.done()
 		return
@@ -63,6 +66,15 @@ func (e *events) event(ev sse.Event, tail bool) {
 	case !tail: // a tail that is not JSON was cut
 		e.fail(e.base+ev.Start, data, Malformed, "event not json")
 		e.dead = true
+	}
+}
+
+// bare takes lines that are no event but may be an error all the same: Gemini's front end writes "a bare, un-prefixed
+// JSON {"error":...} line inside the SSE body" (wire-formats 8).
+func (e *events) bare(ev sse.Event, data []byte) {
+	e.r.facts.next()
+	if e.r.read(errorTree, data) && e.r.facts.has(factError) {
+		e.apply(nil, data, e.base+ev.Start)
 	}
 }
 

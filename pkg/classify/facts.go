@@ -19,7 +19,9 @@ const (
 	factCacheLong // the part of factCacheWrite that is kept for longer, and costs more
 	factInputAudio
 	factOutputAudio
-	factSearches // web searches that the provider ran
+	factSearches  // web searches that the provider ran
+	factThoughts  // output that factOutput leaves out
+	factToolInput // input that factInput leaves out
 
 	// Texts and numbers, kept as they stand. The first three hold for the response, the others for one event.
 	factModel
@@ -38,6 +40,9 @@ const (
 	factFlatText
 	factErrorStatus
 	factErrorInner // what is behind the code
+	factErrorName  // Google's and AWS's own name of the error
+	factOrigin     // the status behind a model's error
+	factRetryDelay // the pause an error asks for, as "34s"
 	factRequestID
 
 	// Marks: the thing is there, and not empty.
@@ -51,6 +56,10 @@ const (
 	factIndex
 	factBlocked   // a filter kept something back
 	factIteration // the provider's own calls, and each of them
+	factElement   // an element of a streamed array
+	factGemini    // what only Gemini has
+	factConverse  // what only Converse has
+	factMetrics   // what only Bedrock adds
 )
 
 const (
@@ -72,6 +81,8 @@ type facts struct {
 	made       int64       // bytes of generated text since output was last counted
 	iterations []iteration // the provider's own calls, as last told
 	iterating  bool        // what comes is of the last of them
+
+	element bool // an element of a streamed array has ended
 
 	scan *jsonscan.Scanner // that tells the facts
 }
@@ -102,6 +113,8 @@ func (f *facts) Value(what jsonscan.Field, k jsonscan.Kind, b []byte) {
 	case k == jsonscan.Null, k == jsonscan.False, k == jsonscan.String && len(b) == 0:
 	case what == factChoice:
 		f.choice(k)
+	case what == factElement:
+		f.elements(k)
 	case what == factIteration:
 		f.iterate(k)
 	case k == jsonscan.End:
@@ -126,7 +139,7 @@ func (f *facts) Value(what jsonscan.Field, k jsonscan.Kind, b []byte) {
 // keep keeps a text. A stop reason that is a class of its own is not replaced by that of another choice.
 func (f *facts) keep(what jsonscan.Field, b []byte) {
 	if what == factStop {
-		f.stopped = true
+		f.stopped = f.stopped || string(b) != unfinishedReason
 		if f.has(what) && stops[string(b)].class == None {
 			return
 		}
@@ -135,6 +148,19 @@ func (f *facts) keep(what jsonscan.Field, b []byte) {
 		f.texts[what] = string(b)
 	}
 	f.mark(what)
+}
+
+// unfinishedReason is Gemini's way to say that there is no reason yet: "FINISH_REASON_UNSPECIFIED: default, unused".
+const unfinishedReason = "FINISH_REASON_UNSPECIFIED"
+
+// elements opens or closes an element of a streamed array, which is an event.
+func (f *facts) elements(k jsonscan.Kind) {
+	switch k {
+	case jsonscan.Object:
+		f.next()
+	case jsonscan.End:
+		f.element = true
+	}
 }
 
 // words marks text, and counts it.

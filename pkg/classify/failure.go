@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 
+	"understudy/pkg/classify/eventstream"
 	"understudy/pkg/classify/sse"
 )
 
@@ -27,6 +28,9 @@ func (f *failure) end() {
 		return
 	}
 	f.find()
+	if r.errorName != "" {
+		r.facts.keep(factErrorName, []byte(r.errorName))
+	}
 	if r.d == nil {
 		r.d = detect(&r.facts)
 	}
@@ -38,6 +42,17 @@ func (f *failure) end() {
 	r.decideAt(phase, class, t.detail(), status)
 }
 
+// findFrame looks in the first frame of AWS's.
+func (f *failure) findFrame() {
+	framer := eventstream.New(maxErrorBody)
+	framer.Feed(f.body)
+	fr, _ := framer.Next()
+	f.r.read(anyTree, fr.Payload)
+	if name := fr.Headers.Text(eventstream.ExceptionType); name != nil {
+		f.r.facts.keep(factErrorName, name)
+	}
+}
+
 // find looks for the error's facts, those of any dialect since a proxy may have answered: in JSON, which may be cut,
 // or in an event stream ("SSE body on 4xx", wire-formats 13.6).
 func (f *failure) find() {
@@ -45,6 +60,10 @@ func (f *failure) find() {
 	body := bytes.TrimLeft(bytes.TrimPrefix(f.body, []byte(bom)), " \t\r\n")
 	if len(body) > 0 && (body[0] == '{' || body[0] == '[') {
 		f.r.read(anyTree, body)
+		return
+	}
+	if len(body) > 0 && body[0] == 0 {
+		f.findFrame()
 		return
 	}
 	framer := sse.New(maxErrorBody)

@@ -33,6 +33,7 @@ type fixture struct {
 
 var fixtureAPIs = map[string]API{
 	"anthropic": AnthropicMessages,
+	"azure":     OpenAIChat,
 	"chat":      OpenAIChat,
 	"compat":    OpenAIChat,
 	"responses": OpenAIResponses,

@@ -8,18 +8,21 @@ import (
 // hints is what the headers of one response say.
 //
 // Read are content-type and content-encoding; request-id, x-request-id, x-generation-id (OpenRouter), apim-request-id
-// (Azure); retry-after, retry-after-ms, x-ms-retry-after-ms, x-should-retry; the reset and remaining times of the rate
-// limits; x-ms-is-spilled-over and x-ms-spillover-from-deployment (Azure); date, where the caller has no clock.
+// (Azure), x-amzn-requestid, x-amz-request-id; x-amzn-errortype; retry-after, retry-after-ms, x-ms-retry-after-ms, x-should-retry; the reset and remaining times of the rate
+// limits; x-amzn-bedrock-service-tier, x-gemini-service-tier, x-ms-is-spilled-over and x-ms-spillover-from-deployment (Azure); date, where the caller has no clock.
 type hints struct {
-	eventStream bool // what the content type says
-	encoding    string
-	requestID   string
+	eventStream  bool // what the content type says
+	amazonStream bool // it says AWS's framing
+	encoding     string
+	requestID    string
 
 	retryMS     int64 // the pause that is asked for
 	retryTold   bool  // it is, even if it is 0
 	resetMS     int64 // until the rate limits are full again, 0 if not told
 	shouldRetry string
-	spilled     bool // provisioned throughput was full: the standard deployment answered
+	servedTier  string // "same-named response header = served tier" (wire-formats 2c), Gemini's (8)
+	errorName   string // AWS's name of an error
+	spilled     bool   // provisioned throughput was full: the standard deployment answered
 }
 
 // readHints reads them. now is when they came; if zero, the Date header's time.
@@ -28,10 +31,15 @@ func readHints(get func(string) string, now time.Time) hints {
 		now, _ = parseDate(get("date"))
 	}
 	kind, _, _ := strings.Cut(get("content-type"), ";")
+	kind = strings.ToLower(strings.TrimSpace(kind))
 	h := hints{
-		eventStream: strings.EqualFold(strings.TrimSpace(kind), "text/event-stream"),
-		encoding:    coding(get("content-encoding")),
-		requestID:   first(get("request-id"), get("x-request-id"), get("x-generation-id"), get("apim-request-id")),
+		eventStream:  kind == "text/event-stream",
+		amazonStream: kind == "application/vnd.amazon.eventstream",
+		encoding:     coding(get("content-encoding")),
+		requestID: first(get("request-id"), get("x-request-id"), get("x-generation-id"), get("apim-request-id"),
+			get("x-amzn-requestid"), get("x-amz-request-id")),
+		servedTier:  first(get("x-amzn-bedrock-service-tier"), get("x-gemini-service-tier")),
+		errorName:   get("x-amzn-errortype"),
 		resetMS:     resetAfter(get, now),
 		shouldRetry: strings.ToLower(get("x-should-retry")),
 		spilled:     get("x-ms-spillover-from-deployment") != "" || strings.EqualFold(get("x-ms-is-spilled-over"), "true"),

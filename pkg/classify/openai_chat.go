@@ -48,16 +48,19 @@ var chatPaths = map[string]jsonscan.Field{
 	"choices.*.message.refusal":                         factRefusal,
 
 	// OpenRouter reports a provider's failure inside the choice, Groq beside it.
-	"choices.*.error":                     factError,
-	"choices.*.error.code":                factErrorCode,
-	"choices.*.error.message":             factErrorText,
-	"choices.*.error.metadata.error_type": factErrorType,
-	"x_groq.error":                        factError,
+	"choices.*.error":                       factError,
+	"choices.*.error.code":                  factErrorCode,
+	"choices.*.error.message":               factErrorText,
+	"choices.*.error.metadata.error_type":   factErrorType,
+	"choices.*.error.metadata.limit_source": factErrorInner,
+	"x_groq.error":                          factError,
 
 	"usage.prompt_tokens":                              factInput,
 	"usage.completion_tokens":                          factOutput,
 	"usage.prompt_tokens_details.cached_tokens":        factCacheRead,
 	"usage.prompt_tokens_details.cache_write_tokens":   factCacheWrite,
+	"x_groq.usage.prompt_tokens":                       factInput,
+	"x_groq.usage.completion_tokens":                   factOutput,
 	"usage.prompt_cache_hit_tokens":                    factCacheRead, // DeepSeek
 	"usage.completion_tokens_details.reasoning_tokens": factReasoning,
 	"usage.prompt_tokens_details.audio_tokens":         factInputAudio,

@@ -33,6 +33,9 @@ func responsesTable() map[string]jsonscan.Field {
 		"input":             factRepeat,
 		"refusal":           factRefusal,
 		"partial_image_b64": factRepeat,
+
+		"part.refusal":           factRefusal,
+		"item.content.*.refusal": factRefusal,
 	}
 	for path, field := range map[string]jsonscan.Field{
 		"model":                      factModel,
@@ -43,6 +46,7 @@ func responsesTable() map[string]jsonscan.Field {
 		"output.*.content.*.text":    factText,
 		"output.*.name":              factText,
 		"output.*.content.*.refusal": factRefusal,
+		"content_filters.*.blocked":  factBlocked, // Azure
 		"error":                      factError,
 		"error.type":                 factErrorType,
 		"error.code":                 factErrorCode,
@@ -77,8 +81,8 @@ func responsesEvent(f *facts) meaning {
 		m = responsesEnd(f, m)
 	case "response.failed":
 		m.failed = true
-	case "response.refusal.delta", "response.refusal.done":
-		if f.content() || f.has(factRefusal) {
+	case "response.refusal.delta", "response.refusal.done", "response.content_part.done", "response.output_item.done":
+		if f.has(factRefusal) || strings.HasPrefix(t, "response.refusal.") && f.content() {
 			m.stop, m.detail = Refusal, "refusal"
 		}
 	default:
@@ -92,6 +96,9 @@ func responsesEvent(f *facts) meaning {
 func responsesEnd(f *facts, m meaning) meaning {
 	if f.has(factRefusal) {
 		m.stop, m.detail = Refusal, "refusal"
+	}
+	if f.has(factBlocked) {
+		m.stop, m.detail = Filtered, "content_filter"
 	}
 	if f.text(factStatus) == "cancelled" {
 		m.stop, m.detail = Canceled, "cancelled"

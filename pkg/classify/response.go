@@ -100,7 +100,10 @@ func (r *Response) trouble() (t trouble, c Class, status int, told bool) {
 	t = troubleOf(&r.facts, r.status, r.o.AskedTier)
 	c, status, told = r.dialect().classify(t)
 	if r.told.Class == None {
-		r.spokenMS = spokenAfter(t.text)
+		r.spokenMS = r.facts.retryDelay()
+		if r.spokenMS == 0 {
+			r.spokenMS = spokenAfter(t.text)
+		}
 	}
 	return t, c, status, told
 }
@@ -247,6 +250,8 @@ func (r *Response) servedTier() string {
 		return ""
 	case r.o.AskedTier == "fast" && r.facts.texts[factSpeed] != "":
 		return r.facts.texts[factSpeed]
+	case r.hints.servedTier != "":
+		return r.hints.servedTier
 	case r.facts.texts[factTier] == "" && r.spilled:
 		return "standard"
 	}
@@ -254,7 +259,7 @@ func (r *Response) servedTier() string {
 }
 
 // Safe is how many body bytes from the start may go to the client: up to the end of the last complete, well-formed
-// and accepted SSE event with its blank line, without the event that decided a failure and all behind it. Of a JSON
+// and accepted event (an SSE event with its blank line, a frame, an element of an array), without the event that decided a failure and all behind it. Of a JSON
 // body, an error's body and an encoded body it is all that was fed while nothing was wrong.
 func (r *Response) Safe() int64 {
 	switch {
@@ -271,14 +276,16 @@ func (r *Response) Safe() int64 {
 // FailedEvent is the data of the event that decided a failure, nil if none did: for building an honest end.
 func (r *Response) FailedEvent() []byte { return r.failed }
 
-// Streaming reports whether the body is an event stream, by its first bytes or, before they are here, by its content
+// Streaming reports whether the body is a stream of events, by its first bytes or, before they are here, by its content
 // type.
 func (r *Response) Streaming() bool {
 	switch r.in.(type) {
-	case *events:
+	case *events, *frames:
 		return true
+	case *elements:
+		return r.d == &gemini
 	case *sniffer:
-		return r.eventStream
+		return r.eventStream || r.amazonStream
 	}
 	return false
 }

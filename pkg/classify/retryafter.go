@@ -123,6 +123,13 @@ func reset(s string, now time.Time) int64 {
 	return ms
 }
 
+// retryDelay is the pause that an error's RetryInfo asks for: Google writes a duration as "34s" or "0.5s"
+// (wire-formats 8). 0 if none.
+func (f *facts) retryDelay() int64 {
+	ms, _ := pause(strings.TrimSuffix(f.text(factRetryDelay), "s"), 1000)
+	return ms
+}
+
 // spokenAfter is the pause that an error's message, in lower case, asks for, in milliseconds; 0 if none. Azure says
 // "please retry after 37 seconds" (wire-formats 7), OpenAI "please try again in 6m0s" (general knowledge).
 func spokenAfter(text string) int64 {

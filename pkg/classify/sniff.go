@@ -17,6 +17,8 @@ const (
 	kindUnknown bodyKind = iota // too few bytes
 	kindEvents
 	kindDocument
+	kindElements
+	kindFrames
 	kindHTML
 )
 
@@ -33,7 +35,7 @@ func (s *sniffer) feed(p []byte) {
 	known := len(s.head)
 	for i := known; i < known+n; i++ {
 		s.head = append(s.head, p[i-known])
-		if kind := sniff(s.head, s.r.eventStream); kind != kindUnknown {
+		if kind := s.r.sniff(s.head); kind != kindUnknown {
 			s.become(kind, p[i-known+1:])
 			return
 		}
@@ -49,6 +51,10 @@ func (s *sniffer) become(kind bodyKind, rest []byte) {
 	switch kind {
 	case kindEvents:
 		r.in = newEvents(r, s.base)
+	case kindFrames:
+		r.in = newFrames(r, s.base)
+	case kindElements:
+		r.in = newElements(r, s.base)
 	default:
 		r.in = newDocument(r, s.base)
 	}
@@ -69,8 +75,11 @@ func (s *sniffer) end() {
 		return
 	}
 	kind := kindDocument
-	if s.r.eventStream {
+	switch {
+	case s.r.eventStream:
 		kind = kindEvents
+	case s.r.amazonStream:
+		kind = kindFrames
 	}
 	s.become(kind, nil)
 	s.r.in.end()
@@ -79,7 +88,7 @@ func (s *sniffer) end() {
 // empty settles a body without a byte.
 func (s *sniffer) empty() {
 	phase := PhaseBody
-	if s.r.eventStream || s.r.o.Stream {
+	if s.r.Streaming() || s.r.o.Stream {
 		phase = PhaseEnd
 	}
 	s.r.decideAt(phase, Truncated, "empty", 0)
@@ -89,8 +98,9 @@ func (s *sniffer) safe() int64 { return s.base + int64(len(s.head)) }
 
 const bom = "\xEF\xBB\xBF"
 
-// sniff tells a body by its first bytes. eventStream is what the content type says.
-func sniff(head []byte, eventStream bool) bodyKind {
+// sniff tells a body by its first bytes. Only where they leave it open the content type decides. A frame starts with
+// its length, whose first byte is 0 up to 16 MiB; an array is a stream on Gemini alone.
+func (r *Response) sniff(head []byte) bodyKind {
 	if len(head) < len(bom) && bytes.HasPrefix([]byte(bom), head) {
 		return kindUnknown
 	}
@@ -98,14 +108,22 @@ func sniff(head []byte, eventStream bool) bodyKind {
 	switch {
 	case len(head) == 0:
 		return kindUnknown
+	case head[0] == 0:
+		return kindFrames
+	case head[0] == '[' && (r.d == nil || r.d == &gemini):
+		return kindElements
 	case head[0] == '{', head[0] == '[':
 		return kindDocument
 	case head[0] == '<':
 		return kindHTML
-	case head[0] == ':', eventStream:
+	case head[0] == ':', r.eventStream:
 		return kindEvents
 	}
-	return sniffField(head)
+	kind := sniffField(head)
+	if kind == kindDocument && r.amazonStream {
+		return kindFrames
+	}
+	return kind
 }
 
 // sniffField reports whether head starts with a field of an event.

@@ -100,7 +100,7 @@ func TestEveryFactHasItsSourceAndCanDecide(t *testing.T) {
 		if w.source == "" || w.class == None {
 			t.Errorf("row %d %+v: no source or class", i, w)
 		}
-		in := trouble{status: w.status, code: w.token, text: w.text, tier: w.tier}
+		in := trouble{status: w.status, code: w.token, text: w.text, tier: w.tier, origin: w.origin}
 		for k := range rows {
 			if rows[k].fits(in) {
 				if k != i && rows[k].class != w.class {
@@ -119,7 +119,7 @@ func TestEveryFactHasItsSourceAndCanDecide(t *testing.T) {
 
 func TestOnePathIsOneFactInAllDialects(t *testing.T) {
 	seen := map[string]jsonscan.Field{}
-	for _, paths := range []map[string]jsonscan.Field{errorPaths, anthropicPaths, chatPaths, responsesPaths} {
+	for _, paths := range anyPaths {
 		for path, field := range paths {
 			if was, ok := seen[path]; ok && was != field {
 				t.Errorf("path %q is fact %d and fact %d: a body of an unknown dialect would be misread", path, was, field)

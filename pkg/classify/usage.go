@@ -42,11 +42,11 @@ type tokens [firstText]int64
 // usage is what was counted. cached says that the provider's input includes the cached tokens.
 func (t *tokens) usage(cached bool) Usage {
 	u := Usage{
-		Input:          t[factInput],
-		Output:         t[factOutput],
+		Input:          t[factInput] + t[factToolInput],
+		Output:         t[factOutput] + t[factThoughts],
 		CacheRead:      t[factCacheRead],
 		CacheWrite:     t[factCacheWrite],
-		Reasoning:      t[factReasoning],
+		Reasoning:      t[factReasoning] + t[factThoughts],
 		CacheWriteLong: t[factCacheLong],
 		InputAudio:     t[factInputAudio],
 		OutputAudio:    t[factOutputAudio],

@@ -12,6 +12,10 @@ const (
 	AnthropicMessages            // POST /v1/messages
 	OpenAIChat                   // POST /v1/chat/completions
 	OpenAIResponses              // POST /v1/responses
+	Gemini                       // POST …/models/{model}:generateContent and :streamGenerateContent, on Vertex too
+	BedrockInvoke                // POST /model/{id}/invoke and /invoke-with-response-stream, of an Anthropic model
+	BedrockConverse              // POST /model/{id}/converse and /converse-stream
+	AnthropicVertex              // POST …/publishers/anthropic/models/{model}:rawPredict and :streamRawPredict
 )
 
 // Class is what a response was. Its strings are in the outside contract.
