@@ -251,6 +251,39 @@ func TestANodeThatLagsBehindDoesNotTakeAWatchBackInTime(t *testing.T) {
 	}
 }
 
+func TestAKeyDeletedWhileAWatchCatchesUpIsTold(t *testing.T) {
+	ctx := bounded(t)
+	s := openEmbedded(t)
+	b := s.Bucket(BucketOptions{Name: "w"})
+	for _, key := range []string{"a", "b"} {
+		if _, err := b.Put(ctx, key, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var told []string
+	w := &watch{bucket: b, known: map[string]uint64{}}
+	w.f = func(e Entry) {
+		told = append(told, fmt.Sprint(e.Key, e.Deleted))
+		if e.Key == "a" && !e.Deleted {
+			if err := b.Delete(ctx, "a", 0); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	c, err := w.begin(ctx, s.state.Load().ses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.stop()
+	c.barrier = 3
+	if err := w.catchUp(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"afalse", "bfalse", "atrue"}; !reflect.DeepEqual(told, want) {
+		t.Errorf("Watch told %q, want %q", told, want)
+	}
+}
+
 func TestASlowWatchMissesNoKeysLastValue(t *testing.T) {
 	ctx, cancel := context.WithCancel(bounded(t))
 	b := openEmbedded(t).Bucket(BucketOptions{Name: "w"})

@@ -116,7 +116,8 @@ func (w *watch) catchUp(ctx context.Context, c *cursor) error {
 			return err
 		}
 		rev, known := before[e.Key]
-		if !ok || e.Revision <= high && e.Revision != rev || e.Deleted && !known {
+		_, told := w.known[e.Key]
+		if !ok || e.Revision <= high && e.Revision != rev || e.Deleted && !known && !told {
 			continue
 		}
 		delete(before, e.Key)
