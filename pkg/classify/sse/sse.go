@@ -268,7 +268,11 @@ func (f *Framer) ownData() {
 	}
 }
 
+// ownName copies once: many chunks may come behind a long name.
 func (f *Framer) ownName() {
+	if len(f.name) == 0 || len(f.nameB) > 0 && &f.name[0] == &f.nameB[0] {
+		return
+	}
 	f.nameB = append(f.nameB[:0], f.name...)
 	f.name = f.nameB
 }
