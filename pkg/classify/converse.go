@@ -33,6 +33,9 @@ var conversePaths = map[string]jsonscan.Field{
 	"output.message.content.*.image":                               factPart,
 
 	"start.toolUse.name":                     factText,
+	"delta.text":                             factText,
+	"delta.citation":                         factPart,
+	"delta.image":                            factPart,
 	"delta.toolUse.input":                    factText,
 	"delta.reasoningContent.text":            factText,
 	"delta.reasoningContent.signature":       factRepeat,

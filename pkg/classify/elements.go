@@ -13,6 +13,7 @@ type elements struct {
 	at   int64  // bytes read, as far as they are JSON
 	good int64  // where the last accepted element ends
 	held []byte // the current element, with what parts it from the one before
+	bom  bool   // looked for
 }
 
 func newElements(r *Response, base int64) *elements {
@@ -32,11 +33,12 @@ func (e *elements) safe() int64 {
 // feed reads on. An element can only end at a brace. The sniffer's bytes come first and in one piece, so a byte order
 // mark is whole.
 func (e *elements) feed(p []byte) {
-	if e.at == e.good && len(e.held) == 0 && bytes.HasPrefix(p, []byte(bom)) {
+	if !e.bom && bytes.HasPrefix(p, []byte(bom)) {
 		p = p[len(bom):]
 		e.at += int64(len(bom))
 		e.good = e.at
 	}
+	e.bom = true
 	for len(p) > 0 && !e.dead {
 		n := bytes.IndexByte(p, '}') + 1
 		if n == 0 {

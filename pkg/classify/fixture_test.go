@@ -37,6 +37,10 @@ var fixtureAPIs = map[string]API{
 	"chat":      OpenAIChat,
 	"compat":    OpenAIChat,
 	"responses": OpenAIResponses,
+	"gemini":    Gemini,
+	"bedrock":   BedrockInvoke,
+	"converse":  BedrockConverse,
+	"vertex":    AnthropicVertex,
 }
 
 // fixtures reads all recorded answers.

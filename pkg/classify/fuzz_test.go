@@ -32,6 +32,10 @@ func fuzzDialect(f *testing.F, api API) {
 func FuzzAnthropic(f *testing.F) { fuzzDialect(f, AnthropicMessages) }
 func FuzzChat(f *testing.F)      { fuzzDialect(f, OpenAIChat) }
 func FuzzResponses(f *testing.F) { fuzzDialect(f, OpenAIResponses) }
+func FuzzGemini(f *testing.F)    { fuzzDialect(f, Gemini) }
+func FuzzBedrock(f *testing.F)   { fuzzDialect(f, BedrockInvoke) }
+func FuzzConverse(f *testing.F)  { fuzzDialect(f, BedrockConverse) }
+func FuzzVertex(f *testing.F)    { fuzzDialect(f, AnthropicVertex) }
 func FuzzUnknown(f *testing.F)   { fuzzDialect(f, APIUnknown) }
 
 // FuzzEncoded checks the same of encoded bodies: what they show does not depend on cuts either.

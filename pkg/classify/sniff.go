@@ -99,7 +99,7 @@ func (s *sniffer) safe() int64 { return s.base + int64(len(s.head)) }
 const bom = "\xEF\xBB\xBF"
 
 // sniff tells a body by its first bytes. Only where they leave it open the content type decides. A frame starts with
-// its length, whose first byte is 0 up to 16 MiB; an array is a stream on Gemini alone.
+// its length, whose first byte is 0 up to 16 MiB.
 func (r *Response) sniff(head []byte) bodyKind {
 	if len(head) < len(bom) && bytes.HasPrefix([]byte(bom), head) {
 		return kindUnknown
@@ -110,9 +110,9 @@ func (r *Response) sniff(head []byte) bodyKind {
 		return kindUnknown
 	case head[0] == 0:
 		return kindFrames
-	case head[0] == '[' && (r.d == nil || r.d == &gemini):
+	case head[0] == '[':
 		return kindElements
-	case head[0] == '{', head[0] == '[':
+	case head[0] == '{':
 		return kindDocument
 	case head[0] == '<':
 		return kindHTML
