@@ -27,7 +27,7 @@ import (
 //	text TEXT               no frame at all
 //	cut N, keep N           the last N bytes are missing; only the first N are there
 //	flip N, flop N          a bit is wrong in the Nth byte from the end; in the Nth of the last frame
-func framed(t *testing.T, source []byte) []byte {
+func framed(t testing.TB, source []byte) []byte {
 	t.Helper()
 	head, body, _ := bytes.Cut(source, []byte("\n\n"))
 	out := &bytes.Buffer{}
@@ -44,7 +44,7 @@ func framed(t *testing.T, source []byte) []byte {
 }
 
 // frameLine writes a line's frame, and reports whether it is one.
-func frameLine(t *testing.T, out *bytes.Buffer, word, rest string) bool {
+func frameLine(t testing.TB, out *bytes.Buffer, word, rest string) bool {
 	t.Helper()
 	name, payload, _ := strings.Cut(rest, " ")
 	coded := base64.StdEncoding.EncodeToString([]byte(rest))
@@ -88,7 +88,7 @@ func message(kind string, h aws.Header, payload string) aws.Message {
 }
 
 // fault does a line's harm.
-func fault(t *testing.T, out *bytes.Buffer, last int, word, rest string) {
+func fault(t testing.TB, out *bytes.Buffer, last int, word, rest string) {
 	t.Helper()
 	var n, m uint32
 	fmt.Sscan(rest, &n, &m)
