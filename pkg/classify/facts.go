@@ -200,9 +200,23 @@ func (f *facts) allFinished() bool { return f.seen != 0 && f.seen == f.finished 
 
 // number reads a count. What is negative, or no number, is 0; what a float64 cannot count exactly is cut.
 func number(b []byte) int64 {
+	if n, ok := digits(b); ok {
+		return n
+	}
 	v, err := strconv.ParseFloat(string(b), 64)
 	if err != nil || v < 0 {
 		return 0
 	}
 	return int64(min(v, 1<<53))
+}
+
+// digits reads a count that is written as counts are.
+func digits(b []byte) (n int64, ok bool) {
+	for _, c := range b {
+		if c -= '0'; c > 9 {
+			return 0, false
+		}
+		n = n*10 + int64(c)
+	}
+	return n, len(b) > 0 && len(b) < 16 // 10^15 is below 2^53
 }

@@ -51,7 +51,7 @@ type Response struct {
 
 	cut       bool // the body was cut below HTTP
 	cutCoding bool // the body was cut inside its content coding
-	told      Verdict
+	told      decision
 	failed    []byte // the event that decided a failure
 	safe      int64  // how much may be passed on, once frozen
 	frozen    bool
@@ -106,6 +106,15 @@ func (r *Response) trouble() (t trouble, c Class, status int, told bool) {
 		}
 	}
 	return t, c, status, told
+}
+
+// decision is the part of the verdict that is decided, once, rather than gathered.
+type decision struct {
+	Class             Class
+	Phase             Phase
+	Detail            string
+	Status            int
+	Complete, Partial bool
 }
 
 // Feed takes body bytes as received, still content-encoded; p is not kept. How the body is cut into pieces makes no
@@ -217,7 +226,11 @@ func (r *Response) Events() int64 { return r.events }
 
 // Verdict is what is known now; its Class is None while undecided.
 func (r *Response) Verdict() Verdict {
-	v, d := r.told, r.dialect()
+	d := r.dialect()
+	v := Verdict{
+		Class: r.told.Class, Phase: r.told.Phase, Detail: r.told.Detail, Status: r.told.Status,
+		Complete: r.told.Complete, Partial: r.told.Partial,
+	}
 	v.Trips, v.Advances = v.Class.Trips(), v.Class.Advances()
 	v.Model = first(r.facts.fallback(), r.facts.texts[factModel])
 	v.Usage, v.Iterations = r.usage(), r.facts.calls(d.cachedIn)

@@ -31,22 +31,38 @@ func (s *sniffer) feed(p []byte) {
 		s.base += int64(len(p) - len(rest))
 		p = rest
 	}
-	n := min(len(p), maxHead-len(s.head))
 	known := len(s.head)
-	for i := known; i < known+n; i++ {
-		s.head = append(s.head, p[i-known])
-		if kind := s.r.sniff(s.head); kind != kindUnknown {
-			s.become(kind, p[i-known+1:])
-			return
-		}
+	n := min(len(p), maxHead-known)
+	head := p[:n]
+	if known > 0 {
+		head = append(s.head, head...)
 	}
-	if len(s.head) == maxHead {
-		s.become(kindDocument, p[n:])
+	kind := s.kind(head, known)
+	switch {
+	case kind == kindUnknown:
+		s.head = append(s.head[:0], head...)
+	case known == 0:
+		s.become(kind, p, nil) // in one piece, as it came: nothing has to be copied
+	default:
+		s.become(kind, head, p[n:])
 	}
 }
 
+// kind tells the body by head, of which known bytes did not tell it.
+func (s *sniffer) kind(head []byte, known int) bodyKind {
+	for i := known + 1; i <= len(head); i++ {
+		if kind := s.r.sniff(head[:i]); kind != kindUnknown {
+			return kind
+		}
+	}
+	if len(head) == maxHead {
+		return kindDocument
+	}
+	return kindUnknown
+}
+
 // become hands over to the reader for kind, which gets the first bytes and the rest.
-func (s *sniffer) become(kind bodyKind, rest []byte) {
+func (s *sniffer) become(kind bodyKind, head, rest []byte) {
 	r := s.r
 	switch kind {
 	case kindEvents:
@@ -62,7 +78,7 @@ func (s *sniffer) become(kind bodyKind, rest []byte) {
 		r.freeze(s.base)
 		r.decide(Malformed, "html")
 	}
-	r.in.feed(s.head)
+	r.in.feed(head)
 	if len(rest) > 0 {
 		r.in.feed(rest)
 	}
@@ -81,7 +97,7 @@ func (s *sniffer) end() {
 	case s.r.amazonStream:
 		kind = kindFrames
 	}
-	s.become(kind, nil)
+	s.become(kind, s.head, nil)
 	s.r.in.end()
 }
 

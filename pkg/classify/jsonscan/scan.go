@@ -88,7 +88,7 @@ type Scanner struct {
 
 // New returns a scanner that tells sink the values at paths.
 func New(paths *Paths, sink Sink) *Scanner {
-	s := &Scanner{paths: paths, sink: sink, buf: make([]byte, 0, MaxValue+4)}
+	s := &Scanner{paths: paths, sink: sink}
 	s.Reset(paths)
 	return s
 }
