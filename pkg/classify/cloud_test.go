@@ -114,6 +114,8 @@ func TestSafeIsTheEndOfTheLastAcceptedFrameOrElement(t *testing.T) {
 		{"the end of an array", Gemini, "[" + gBlock + "]\n", "[" + gBlock + "]\n", ""},
 		{"an array behind a byte order mark", Gemini, bom + "[" + gText, bom + "[" + gText, ""},
 		{"a byte order mark inside an array", Gemini, "[" + gText + bom + "," + gText, "[" + gText, ""},
+		{"an array inside an array is no element", Gemini, "[[{}]," + gText, "[[{}]," + gText, ""},
+		{"an array inside an array, then a fault", Gemini, "[[{}],00", "", ""},
 		{"a bare error", Gemini, data(gText) + gError + "\n\n", data(gText), gError},
 	} {
 		for _, n := range []int{1, 7, len(tt.body)} {

@@ -98,6 +98,8 @@ func (e *elements) end() {
 		r.freeze(e.good)
 	case phase == PhaseBody:
 		r.decideAt(phase, Malformed, "json of another kind", 0)
+	case r.events == 0 && len(bytes.Trim(e.held, "[], \t\r\n")) > 0:
+		r.decideAt(phase, Malformed, "no event of the dialect", 0)
 	}
 	e.settle()
 }

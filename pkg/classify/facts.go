@@ -82,7 +82,8 @@ type facts struct {
 	iterations []iteration // the provider's own calls, as last told
 	iterating  bool        // what comes is of the last of them
 
-	element bool // an element of a streamed array has ended
+	// Of a streamed array: an element has begun, and one has ended.
+	inElement, element bool
 
 	scan *jsonscan.Scanner // that tells the facts
 }
@@ -153,13 +154,14 @@ func (f *facts) keep(what jsonscan.Field, b []byte) {
 // unfinishedReason is Gemini's way to say that there is no reason yet: "FINISH_REASON_UNSPECIFIED: default, unused".
 const unfinishedReason = "FINISH_REASON_UNSPECIFIED"
 
-// elements opens or closes an element of a streamed array, which is an event.
+// elements opens or closes an element of a streamed array, which is an event if it is an object.
 func (f *facts) elements(k jsonscan.Kind) {
 	switch k {
 	case jsonscan.Object:
 		f.next()
+		f.inElement = true
 	case jsonscan.End:
-		f.element = true
+		f.element, f.inElement = f.inElement, false
 	}
 }
 
