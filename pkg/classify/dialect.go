@@ -153,6 +153,9 @@ type stop struct {
 
 // stopped adds what a stop reason says to m.
 func (m meaning) stopped(reason string) meaning {
+	if reason == "" { // as in nearly all events
+		return m
+	}
 	if c := stops[reason].class; c != None {
 		m.stop, m.detail = c, reason
 	}
