@@ -21,7 +21,7 @@ func troubleOf(f *facts, status int, tier string) trouble {
 	t := trouble{
 		status: status,
 		code:   first(exceptionName(f.text(factErrorName)), f.text(factErrorCode), f.text(factFlatCode)),
-		kind:   f.text(factErrorType),
+		kind:   exceptionName(f.text(factErrorType)), // SDKs and gateways put Bedrock's there (2b)
 		inner:  f.text(factErrorInner),
 		text:   strings.ToLower(first(f.text(factErrorText), f.text(factFlatText))),
 		tier:   tier,

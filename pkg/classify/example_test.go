@@ -30,6 +30,22 @@ func ExampleNew() {
 	// overloaded first 529 true claude-sonnet-5
 }
 
+// Gemini streams a JSON array unless it is asked for server-sent events. Its elements are told as they end.
+func ExampleNew_gemini() {
+	r := classify.New(classify.Options{API: classify.Gemini})
+	r.Header(200, func(string) string { return "" })
+	fmt.Println(r.Feed([]byte(`[{"candidates":[{"content":{"parts":[{"text":"Hel`)) == classify.Waiting)
+	fmt.Println(r.Feed([]byte(`lo"}]}}],"modelVersion":"gemini-3.1-pro"}`)) == classify.Started)
+	fmt.Println(r.Feed([]byte(`,{"error":{"code":503,"status":"UNAVAILABLE"}}]`)) == classify.Decided)
+	v := r.End(true)
+	fmt.Println(v.Class, v.Detail, v.Phase, v.Partial, r.Safe())
+	// Output:
+	// true
+	// true
+	// true
+	// overloaded UNAVAILABLE stream true 90
+}
+
 // A hang-up keeps what was seen until then.
 func ExampleResponse_Abort() {
 	r := classify.New(classify.Options{API: classify.OpenAIChat})

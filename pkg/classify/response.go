@@ -13,7 +13,7 @@ type Options struct {
 	Stream    bool      // the request asked for a stream; a hint, what is on the wire decides
 	AskedTier string    // the request's service_tier, or the speed "fast"; "" when absent
 	Now       time.Time // when the headers arrived, for retry hints that are a date; zero: the Date header
-	MaxEvent  int       // bytes of one SSE event; 0 is 1 MiB; a larger one makes the answer malformed
+	MaxEvent  int       // bytes of one event, frame or element; 0 is 1 MiB; a larger one makes the answer malformed
 
 	// IgnoreTier is for a provider that echoes a tier it did not serve: tiers are told and not compared.
 	IgnoreTier bool
@@ -286,7 +286,8 @@ func (r *Response) Safe() int64 {
 	return r.in.safe()
 }
 
-// FailedEvent is the data of the event that decided a failure, nil if none did: for building an honest end.
+// FailedEvent is the data of the event that decided a failure, nil if none did: for building an honest end. Of AWS's
+// frames it is what was to be read: the event in a chunk, the payload of an exception.
 func (r *Response) FailedEvent() []byte { return r.failed }
 
 // Streaming reports whether the body is a stream of events, by its first bytes or, before they are here, by its content

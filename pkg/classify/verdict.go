@@ -1,6 +1,12 @@
 // Package classify reads an LLM provider's HTTP answer as it arrives and says what it really was.
 //
 // It is pure: bytes in, Verdict out; no clock, no I/O, no goroutine, nothing of Envoy.
+//
+// Read are the dialects of API, each as a JSON body and as a stream. A stream comes as server-sent events, as AWS's
+// binary frames (Bedrock), or as a JSON array whose elements are events (Gemini without alt=sse). What is on the wire
+// decides, not the content type: a body that starts with a zero byte is frames, with "[" an array, with "{" JSON, with
+// "<" a page, with a field or a comment events. Facts of the wire have their source beside them, a section of the
+// project's wire reference ("2b"), or are marked general knowledge.
 package classify
 
 // API is the wire dialect of one endpoint.
