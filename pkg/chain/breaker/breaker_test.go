@@ -85,7 +85,7 @@ func (r *rig) play(script string) {
 		case 'm':
 			time.Sleep(usual.OpenFor - 1)
 		case 'i':
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 		case 'w':
 			time.Sleep(usual.OpenFor)
 		case 'c':
