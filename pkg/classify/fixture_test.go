@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -84,11 +85,16 @@ func same[T outcome | Verdict](a, b T) bool { return reflect.DeepEqual(a, b) }
 
 // feed reads the fixture, chunk bytes at a time, with body for its body and get for its headers.
 func (f fixture) feed(o Options, body []byte, get func(string) string, chunk int) outcome {
+	return f.feedCut(o, body, get, func() int { return chunk })
+}
+
+// feedCut is feed with pieces of the sizes that next gives.
+func (f fixture) feedCut(o Options, body []byte, get func(string) string, next func() int) outcome {
 	r := New(o)
 	r.Header(f.rec.Status, get)
 	p := Waiting
 	for len(body) > 0 {
-		c := bytes.Clone(body[:min(chunk, len(body))])
+		c := bytes.Clone(body[:min(next(), len(body))])
 		body = body[len(c):]
 		p = r.Feed(c)
 		for i := range c {
@@ -129,6 +135,19 @@ func TestCutsOfTheBodyChangeNothing(t *testing.T) {
 		for _, n := range []int{1, 2, 3, 7, 16, 1000} {
 			if got := f.plain(n); !same(got, want) {
 				t.Errorf("%s.http, %d bytes at a time = %+v, want %+v", f.name, n, got, want)
+			}
+		}
+	}
+}
+
+func TestRandomCutsOfTheBodyChangeNothing(t *testing.T) {
+	for i, f := range fixtures(t) {
+		want := f.plain(1 << 20)
+		for seed := range uint64(8) {
+			rnd := rand.New(rand.NewPCG(uint64(i), seed))
+			next := func() int { return 1 + rnd.IntN(1<<(1+seed)) }
+			if got := f.feedCut(f.o, f.rec.Body, f.rec.Get, next); !same(got, want) {
+				t.Errorf("%s.http, cut at random by seeds %d, %d = %+v, want %+v", f.name, i, seed, got, want)
 			}
 		}
 	}
