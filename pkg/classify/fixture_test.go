@@ -160,15 +160,19 @@ var encoders = map[string]func(w io.Writer) io.WriteCloser{
 	"zstd": func(w io.Writer) io.WriteCloser { z, _ := zstd.NewWriter(w); return z },
 }
 
-func encoded(t testing.TB, coding string, body []byte) []byte {
+// encoded applies the codings in their order.
+func encoded(t testing.TB, codings string, body []byte) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	w := encoders[coding](&b)
-	w.Write(body)
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
+	for coding := range strings.SplitSeq(codings, ", ") {
+		var b bytes.Buffer
+		w := encoders[coding](&b)
+		w.Write(body)
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		body = b.Bytes()
 	}
-	return b.Bytes()
+	return body
 }
 
 func TestAContentCodingChangesNoVerdict(t *testing.T) {

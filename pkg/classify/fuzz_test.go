@@ -40,7 +40,7 @@ func FuzzUnknown(f *testing.F)   { fuzzDialect(f, APIUnknown) }
 
 // FuzzEncoded checks the same of encoded bodies: what they show does not depend on cuts either.
 func FuzzEncoded(f *testing.F) {
-	codings := []string{"gzip", "br", "zstd"}
+	codings := []string{"gzip", "br", "zstd", "gzip, br"}
 	for i, fx := range fixtures(f) {
 		if i%20 == 0 {
 			k := i / 20 % len(codings)
