@@ -42,9 +42,10 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
-	// Rows wait for deadlines more than they work; how many stacks run at once is bounded on its own.
+	// Rows wait for deadlines more than they work; how many stacks run at once is bounded on its own. There must be room
+	// for every test that waits for a stack and for the rows of those that have one.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "100"); err != nil {
+	if err := flag.Set("test.parallel", "150"); err != nil {
 		return 1, err
 	}
 	binary = filepath.Join(dir, "extproc")
@@ -54,10 +55,12 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// build makes the service, with the race detector when E2E_RACE is set.
+// racing says that the service is built with the race detector, which costs much time and memory.
+var racing = os.Getenv("E2E_RACE") != ""
+
 func build(to string) error {
 	args := []string{"build", "-o", to}
-	if os.Getenv("E2E_RACE") != "" {
+	if racing {
 		args = append(args, "-race")
 	}
 	cmd := exec.Command("go", append(args, "./cmd/extproc")...)

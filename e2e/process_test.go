@@ -105,6 +105,20 @@ func (p *process) tail(n int) string {
 	return string(log[max(0, len(log)-n):])
 }
 
+// faulty reports a panic or a data race.
+func (p *process) faulty() bool {
+	log := p.tail(16 << 20)
+	return strings.Contains(log, "panic: ") || strings.Contains(log, "WARNING: DATA RACE")
+}
+
+// flat checks that a process's peak memory has grown by less than bound since it was before, all in bytes.
+func (p *process) flat(t testing.TB, before, bound int64) {
+	t.Helper()
+	if grown := p.peakMemory(t) - before; grown > bound && !racing {
+		t.Errorf("the memory of %s grew by %d MiB, want at most %d", p.name, grown>>20, bound>>20)
+	}
+}
+
 // peakMemory is the most that the process has had resident, in bytes (VmHWM of proc(5)).
 func (p *process) peakMemory(t testing.TB) int64 {
 	t.Helper()

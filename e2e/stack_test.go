@@ -58,8 +58,9 @@ type service struct {
 // front is where clients call.
 func (s *Stack) front() string { return "http://" + s.listen }
 
-// slots bounds how many stacks run at once.
-var slots = make(chan struct{}, 3)
+// slots bounds how many stacks run at once: Envoy gives up on a service that does not answer its ping for a second,
+// so the machine must have time for each.
+var slots = make(chan struct{}, 2)
 
 // startStack starts everything and waits until it serves.
 func startStack(t *testing.T, p plan) *Stack {
@@ -273,6 +274,11 @@ func (s *Stack) stopProcesses() {
 // stop ends the processes and, where the test has failed, prints what they said.
 func (s *Stack) stop(t *testing.T) {
 	s.stopProcesses()
+	for _, service := range s.services {
+		if service.process != nil && service.faulty() {
+			t.Errorf("%s has said what it must never say", service.name)
+		}
+	}
 	if !t.Failed() {
 		return
 	}

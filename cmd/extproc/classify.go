@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"understudy/pkg/classify"
 )
@@ -44,7 +45,7 @@ func classifyFiles(ctx context.Context, args []string, io std) error {
 
 // judge is what one call of the command asks for.
 type judge struct {
-	api   string // anthropic, openai or "": told apart by the body
+	api   string // anthropic, openai, gemini or "": told apart by the body
 	tier  string // that the request asked for
 	chunk int    // bytes of the body at a time; 0 is all at once
 	files []string
@@ -65,9 +66,7 @@ func parseJudge(args []string) (*judge, error) {
 
 func (j *judge) check() error {
 	switch j.api {
-	case "", "anthropic", "openai":
-	case "gemini":
-		return fmt.Errorf("%w: --api gemini: not supported yet", errUsage)
+	case "", "anthropic", "openai", "gemini":
 	default:
 		return fmt.Errorf("%w: --api %q: want anthropic, openai or gemini", errUsage, j.api)
 	}
@@ -107,7 +106,9 @@ func inner(err error) error {
 
 func (j *judge) dialect(rec *classify.Recording) classify.API {
 	switch {
-	case j.api == "anthropic":
+	case j.api == "gemini":
+		return classify.Gemini
+	case j.api == "anthropic" && !isAmazon(rec):
 		return classify.AnthropicMessages
 	case j.api == "openai" && isResponses(rec):
 		return classify.OpenAIResponses
@@ -115,6 +116,12 @@ func (j *judge) dialect(rec *classify.Recording) classify.API {
 		return classify.OpenAIChat
 	}
 	return classify.APIUnknown
+}
+
+// isAmazon reports whether an answer comes from Bedrock, where InvokeModel and Converse are told apart by the body.
+func isAmazon(rec *classify.Recording) bool {
+	return rec.Get("x-amzn-requestid") != "" || strings.HasPrefix(rec.Get("content-type"), "application/vnd.amazon.eventstream") ||
+		bytes.HasPrefix(plain(rec), []byte{0})
 }
 
 // isResponses reports whether an answer of OpenAI's is of the Responses API: its object is "response", its events

@@ -31,6 +31,12 @@ var recordings = map[string][]string{
 	"chat-flex-capacity":         {"--api", "openai", "--asked-tier", "flex"},
 	"chat-cut":                   {"--api", "openai"},
 	"responses-failed":           {"--api", "openai"},
+	"gemini-rate-limited":        {"--api", "gemini"},
+	"gemini-array-refused":       {"--api", "gemini"},
+	"gemini-downgraded":          {"--api", "gemini", "--asked-tier", "priority"},
+	"bedrock-throttled":          {"--api", "anthropic"},
+	"converse-filtered":          {"--api", "anthropic"},
+	"vertex-rate-limited":        {"--api", "anthropic"},
 }
 
 func recording(name string) string { return filepath.Join("testdata", "classify", name+".http") }
@@ -99,6 +105,27 @@ func TestOpenAIsAPIsAreToldApart(t *testing.T) {
 	}
 }
 
+func TestBedrocksAnswersAreKnownByTheirHeadersOrFirstByte(t *testing.T) {
+	for name, row := range map[string]struct {
+		head, body string
+		want       classify.API
+	}{
+		"Anthropic's own":             {"request-id: r\n", "event: ping\n", classify.AnthropicMessages},
+		"a request id of AWS":         {"x-amzn-requestid: r\n", "{}", classify.APIUnknown},
+		"the content type of frames":  {"content-type: application/vnd.amazon.eventstream\n", "", classify.APIUnknown},
+		"frames with no content type": {"a: b\n", "\x00\x00", classify.APIUnknown},
+		"gzip-encoded frames":         {"content-encoding: gzip\n", zipped(t, "\x00\x00"), classify.APIUnknown},
+	} {
+		rec, err := classify.ReadHTTP(strings.NewReader("HTTP/1.1 200 OK\n" + row.head + "\n" + row.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (&judge{api: "anthropic"}).dialect(rec); got != row.want {
+			t.Errorf("%s: dialect = %d, want %d", name, got, row.want)
+		}
+	}
+}
+
 func zipped(t *testing.T, s string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -144,7 +171,7 @@ func TestClassifyRefusesWrongUsage(t *testing.T) {
 		sentence string
 		args     []string
 	}{
-		{"not supported yet", []string{"--api", "gemini", file}},
+		{"want anthropic, openai or gemini", []string{"--api", "bedrock", file}},
 		{`--api "bard"`, []string{"--api", "bard", file}},
 		{"--chunk -1", []string{"--chunk", "-1", file}},
 		{`invalid value "many"`, []string{"--chunk", "many", file}},

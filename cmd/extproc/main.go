@@ -48,7 +48,7 @@ func commands() []command {
 		{"serve", "serve -c FILE", "run the service (the default command)", serve},
 		{"check", "check -c FILE", "validate a config file", check},
 		{"envoy", "envoy -c FILE [--hop internal|tcp|uds]", "print a complete Envoy bootstrap for a config file", envoy},
-		{"classify", "classify [--api API] [--asked-tier T] [--chunk N] FILE…", "say what recorded answers really were", classifyFiles},
+		{"classify", "classify [--api anthropic|openai|gemini] [--asked-tier T] [--chunk N] FILE…", "say what recorded answers really were", classifyFiles},
 		{"demo", "demo [--envoy PATH]", "the whole story on one machine, without accounts", demo},
 		{"version", "version", "print versions", version},
 	}
@@ -85,7 +85,7 @@ func exitCode(err error, c command, io std) int {
 func help(w io.Writer) {
 	fmt.Fprintln(w, "usage: extproc COMMAND\n\ncommands:")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-72s %s\n", c.usage, c.does)
+		fmt.Fprintf(w, "  %-78s %s\n", c.usage, c.does)
 	}
 }
 

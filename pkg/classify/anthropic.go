@@ -33,6 +33,9 @@ var anthropicPaths = map[string]jsonscan.Field{
 	"message.usage.speed":        factSpeed,
 	"message.usage.service_tier": factTier,
 
+	// The model that goes on after another refused ("One block appears per hop", 1c).
+	"content_block.to.model": factModel,
+
 	// Usage: message_start has the input, message_delta counts on ("cumulative", 1f).
 	"usage.input_tokens":                                  factInput,
 	"usage.output_tokens":                                 factOutput,
@@ -45,15 +48,32 @@ var anthropicPaths = map[string]jsonscan.Field{
 	"message.usage.cache_creation_input_tokens":           factCacheWrite,
 	"message.usage.output_tokens_details.thinking_tokens": factReasoning,
 
+	"usage.cache_creation.ephemeral_1h_input_tokens":         factCacheLong,
+	"usage.server_tool_use.web_search_requests":              factSearches,
+	"message.usage.cache_creation.ephemeral_1h_input_tokens": factCacheLong,
+	"message.usage.server_tool_use.web_search_requests":      factSearches,
+
+	// The calls behind the usage, each with its model ("With fallbacks use usage.iterations per model", 1f).
+	"usage.iterations":                                            factIteration,
+	"usage.iterations.*":                                          factIteration,
+	"usage.iterations.*.type":                                     factType,
+	"usage.iterations.*.model":                                    factModel,
+	"usage.iterations.*.input_tokens":                             factInput,
+	"usage.iterations.*.output_tokens":                            factOutput,
+	"usage.iterations.*.cache_read_input_tokens":                  factCacheRead,
+	"usage.iterations.*.cache_creation_input_tokens":              factCacheWrite,
+	"usage.iterations.*.cache_creation.ephemeral_1h_input_tokens": factCacheLong,
+	"usage.iterations.*.output_tokens_details.thinking_tokens":    factReasoning,
+
 	// A block's start may already carry content; that of a tool call carries its name.
 	"content_block.text":      factText,
 	"content_block.thinking":  factText,
-	"content_block.data":      factText,
+	"content_block.data":      factRepeat,
 	"content_block.name":      factText,
 	"content_block.content.*": factPart,
 	"delta.text":              factText,
 	"delta.thinking":          factText,
-	"delta.signature":         factText,
+	"delta.signature":         factRepeat,
 	"delta.partial_json":      factText,
 	"delta.content":           factText,
 	"delta.citation":          factPart,

@@ -1,6 +1,7 @@
 package classify
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -9,6 +10,8 @@ import (
 type trouble struct {
 	status     int    // the HTTP status it came with
 	code, kind string // error.code and error.type, or what stands for them
+	inner      string // what is behind the code
+	origin     int    // the status behind a model's error
 	text       string // the message, in lower case; never shown
 	tier       string // the tier that was asked for
 }
@@ -17,8 +20,9 @@ type trouble struct {
 func troubleOf(f *facts, status int, tier string) trouble {
 	t := trouble{
 		status: status,
-		code:   first(f.text(factErrorCode), f.text(factFlatCode)),
-		kind:   f.text(factErrorType),
+		code:   first(exceptionName(f.text(factErrorName)), f.text(factErrorCode), f.text(factFlatCode)),
+		kind:   exceptionName(f.text(factErrorType)), // SDKs and gateways put Bedrock's there (2b)
+		inner:  f.text(factErrorInner),
 		text:   strings.ToLower(first(f.text(factErrorText), f.text(factFlatText))),
 		tier:   tier,
 	}
@@ -26,8 +30,13 @@ func troubleOf(f *facts, status int, tier string) trouble {
 	if flat := f.text(factType); t.kind == "" && flat != "error" && !strings.HasPrefix(flat, "response.") {
 		t.kind = flat
 	}
+	// Google's status is a word, and the code a number.
+	if word := f.text(factErrorStatus); t.kind == "" && inBand(word) == 0 {
+		t.kind = word
+	}
+	t.origin, _ = strconv.Atoi(f.text(factOrigin))
 	if answer(status) {
-		t.status = inBand(t.code, f.text(factErrorStatus), f.text(factStatus))
+		t.status = inBand(t.code, f.text(factErrorCode), f.text(factErrorStatus), f.text(factStatus))
 	}
 	return t
 }
@@ -67,14 +76,19 @@ type row struct {
 	token, text string
 	status      int
 	tier        string
+	origin      int
 	rank        rank
 	class       Class
 	honest      int    // the status, where the class's own does not fit
 	source      string // section of wire-formats
 }
 
-// rows are the facts known of errors.
-var rows = []row{
+// rows are the facts known of errors, in the order they are looked at: those that beat a status, then what exactly is
+// wrong with a request.
+var rows = slices.Concat(codeRows, cloudRows, requestRows)
+
+// codeRows are the facts that beat a status, and the types that say less than one.
+var codeRows = []row{
 	// What only the message tells.
 	{text: "reached your specified", class: Quota, source: "1a: 400 and 429, a spend limit you set"},
 	{text: "credit balance is too low", class: Quota, source: "general knowledge: Anthropic 400"},
@@ -83,6 +97,8 @@ var rows = []row{
 	{token: "server_error", text: "overloaded", class: Overloaded, source: "6: servers are currently overloaded"},
 	{text: "service tier capacity exceeded", class: Overloaded, source: "9: Mistral 429 and 503, not your quota"},
 	{text: "resource unavailable", status: 429, class: Capacity, source: "5a: 429 Resource Unavailable, flex"},
+	{text: "experiencing high demand", status: 429, class: Overloaded, source: "7: Azure 429, the provider's capacity"},
+	{text: "temporarily unable to process", status: 429, class: Overloaded, source: "7: Azure 429, the provider's capacity"},
 	{text: "flagged", status: 403, class: Filtered, source: "9: OpenRouter 403 moderation"},
 	{token: "invalid_prompt", text: "usage polic", class: Filtered, source: "6: invalid_prompt; general knowledge: flagged as against the usage policy"},
 	{text: "prompt is too long", rank: caller, class: ContextLength, source: "general knowledge: Anthropic 400; 4: Vertex 413"},
@@ -102,6 +118,8 @@ var rows = []row{
 	{token: "linked_organization_spend_limit_reached", class: Quota, source: "1a: error_code at 402"},
 	{token: "user_profile_billing_not_authorized", class: Quota, source: "1a: error_code at 403"},
 	{token: "user_profile_not_billable", class: Quota, source: "1a: error_code at 403"},
+	{token: "openrouter_in_flight_budget", class: RateLimited, source: "9: OpenRouter 402 in_flight_budget, with a Retry-After: it passes"},
+	{token: "payment_required", class: Quota, source: "9: OpenRouter metadata.error_type"},
 
 	// Capacity of a discounted tier.
 	{token: "resource_unavailable", class: Capacity, source: "5a: flex 429, not charged"},
@@ -116,6 +134,7 @@ var rows = []row{
 	{token: "compaction_unavailable", class: Overloaded, source: "1a: error_code at 529"},
 	{token: "3505", class: Overloaded, source: "9: Mistral service tier capacity"},
 	{token: "insufficient_system_resource", class: Overloaded, source: "9: DeepSeek"},
+	{token: "provider_overloaded", class: Overloaded, source: "9: OpenRouter metadata.error_type"},
 
 	// Rate limits.
 	{token: "rate_limit_exceeded", class: RateLimited, source: "5a, 6"},
@@ -125,6 +144,7 @@ var rows = []row{
 	{token: "rate_limited", class: RateLimited, source: "9: Mistral"},
 
 	// Filters.
+	{token: "ResponsibleAIPolicyViolation", class: Filtered, source: "7: innererror of a prompt filter's 400"},
 	{token: "content_filter", class: Filtered, source: "5c; 7: 400"},
 	{token: "content_policy_violation", class: Filtered, source: "general knowledge: OpenAI 400"},
 	{token: "image_content_policy_violation", class: Filtered, source: "6"},
@@ -133,6 +153,9 @@ var rows = []row{
 	{token: "misalignment_policy_violation", class: Filtered, source: "6"},
 
 	// Keys and permissions, also as 400.
+	{token: "claude_code_key_creator_not_member", class: Auth, source: "1a: error_code at 400, the key's owner has left"},
+	{token: "authentication", class: Auth, source: "9: OpenRouter metadata.error_type"},
+	{token: "permission_denied", class: Auth, honest: 403, source: "9: OpenRouter metadata.error_type"},
 	{token: "invalid_api_key", class: Auth, source: "5a"},
 	{token: "organization_on_hold", class: Auth, source: "1a: error_code at 400, organisation disabled"},
 	{token: "cmek_key_disabled", class: Auth, source: "1a: error_code at 400, the organisation's own key"},
@@ -160,6 +183,11 @@ var rows = []row{
 	// The provider.
 	{token: "vector_store_timeout", class: Timeout, source: "6"},
 	{token: "cmek_key_unreachable", class: ServerError, source: "1a: error_code at 503"},
+	{token: "cmek_context_unavailable", class: ServerError, honest: 503, source: "1a: error_code at 503, other endpoints"},
+	{token: "authorization_check_unavailable", class: ServerError, honest: 503, source: "1a: error_code at 503, other endpoints"},
+	{token: "change_outcome_unknown", class: ServerError, honest: 503, source: "1a: error_code at 503, other endpoints"},
+	{token: "provider_unavailable", class: ServerError, honest: 502, source: "9: OpenRouter metadata.error_type"},
+	{token: "timeout", class: Timeout, source: "9: OpenRouter metadata.error_type"},
 	{token: "cf_bad_gateway", class: ServerError, honest: 502, source: "13.3"},
 	{token: "auth_subrequest_error", class: ServerError, source: "13.3"},
 
@@ -178,14 +206,21 @@ var rows = []row{
 	{token: "request_too_large", rank: bare, class: Invalid, honest: 413, source: "1a"},
 	{token: "conflict_error", rank: bare, class: Invalid, honest: 409, source: "1a"},
 	{token: "BadRequestError", rank: bare, class: Invalid, source: "9: vLLM"},
+	{token: "NotFoundError", rank: bare, class: Invalid, honest: 404, source: "general knowledge: vLLM"},
+	{token: "InternalServerError", rank: bare, class: ServerError, source: "general knowledge: vLLM"},
+	{token: "server", rank: bare, class: ServerError, source: "9: OpenRouter metadata.error_type"},
+
+	// A status that only one kind of server sends.
+	{status: 499, class: Canceled, source: "9: Groq 499, cancelled by the caller (general knowledge)"},
 }
 
 // fits reports whether the row holds for t.
 func (w *row) fits(t trouble) bool {
-	return (w.token == "" || w.token == t.code || w.token == t.kind) &&
+	return (w.token == "" || w.token == t.code || w.token == t.kind || w.token == t.inner) &&
 		(w.text == "" || strings.Contains(t.text, w.text)) &&
 		(w.status == 0 || w.status == t.status) &&
 		(w.tier == "" || w.tier == t.tier) &&
+		(w.origin == 0 || w.origin == t.origin) &&
 		(w.rank == always || t.status == 0 || w.rank == caller && statusClass(t.status) == Invalid)
 }
 
@@ -260,9 +295,9 @@ func (d *dialect) honest(c Class) int {
 	return 200
 }
 
-// detail is the error's own name for itself: its code, else its type, else what the class was told by.
+// detail is the error's own name for itself: its code, else its type, else what is behind them.
 func (t trouble) detail() string {
-	for _, s := range []string{t.code, t.kind} {
+	for _, s := range []string{t.code, t.kind, t.inner} {
 		if _, err := strconv.Atoi(s); err != nil && plainName(s) {
 			return s
 		}

@@ -28,6 +28,8 @@ type meaning struct {
 	detail  string // of stop
 	end     bool   // it is the end marker
 	enough  bool   // a clean end from here on is complete
+
+	unfinished bool // of a body: it stops before its answer does
 }
 
 // errorPaths are where errors stand in every dialect: proxies answer in a dialect of their own.
@@ -46,14 +48,49 @@ var errorPaths = map[string]jsonscan.Field{
 	"error.status":              factErrorStatus,
 	"error.details.error_code":  factErrorCode,
 	"error.metadata.error_type": factErrorType,
-	"request_id":                factRequestID,
+
+	"error.innererror.code":       factErrorInner, // Azure
+	"error.metadata.limit_source": factErrorInner, // OpenRouter
+
+	// Google's details are an array.
+	"error.details.*.reason":     factErrorName,
+	"error.details.*.retryDelay": factRetryDelay,
+
+	// AWS: "AWS decoders are case-insensitive; some services send Message".
+	"__type":             factErrorName,
+	"Message":            factFlatText,
+	"originalStatusCode": factOrigin,
+
+	"request_id": factRequestID,
 }
 
 // dialects are told apart in this order.
-var dialects = []*dialect{&anthropic, &responses, &chat}
+var dialects = []*dialect{&bedrockInvoke, &anthropic, &vertex, &responses, &gemini, &converse, &chat}
 
-// anyTree has the paths of all dialects, to read what comes before the dialect is known.
-var anyTree = jsonscan.NewPaths(errorPaths, anthropicPaths, responsesPaths, chatPaths)
+// anyPaths are the paths of all dialects, to read what comes before the dialect is known.
+var anyPaths = []map[string]jsonscan.Field{
+	errorPaths, anthropicPaths, bedrockPaths, responsesPaths, geminiPaths, conversePaths, chatPaths,
+}
+
+// anyTree has them where they stand, and those of errors inside an array: "frequently wrapped in an array"
+// (wire-formats 4). elementTree has all of them inside an array, whose elements are events; errorTree those of
+// errors alone.
+var (
+	anyTree     = jsonscan.NewPaths(append(anyPaths, inArray(errorPaths))...)
+	errorTree   = jsonscan.NewPaths(errorPaths)
+	elementTree = jsonscan.NewPaths(inArray(anyPaths...), map[string]jsonscan.Field{"*": factElement})
+)
+
+// inArray moves paths into the elements of an array.
+func inArray(sets ...map[string]jsonscan.Field) map[string]jsonscan.Field {
+	out := map[string]jsonscan.Field{}
+	for _, set := range sets {
+		for path, field := range set {
+			out["*."+path] = field
+		}
+	}
+	return out
+}
 
 // dialectOf is the dialect of an endpoint, nil for APIUnknown.
 func dialectOf(api API) *dialect {
@@ -83,6 +120,30 @@ var stops = map[string]stop{
 	"error":                        {ServerError, "wire-formats 9: OpenRouter choices[].finish_reason error"},
 	"insufficient_system_resource": {Overloaded, "wire-formats 9: DeepSeek"},
 	"aborted":                      {ServerError, "wire-formats 9: DeepSeek"},
+
+	// Converse (wire-formats 3), and InvokeModel with a guardrail.
+	"guardrail_intervened":   {Filtered, "wire-formats 3: stopReason"},
+	"content_filtered":       {Filtered, "wire-formats 3: stopReason"},
+	"malformed_model_output": {ServerError, "wire-formats 3: stopReason; the model failed"},
+	"malformed_tool_use":     {ServerError, "wire-formats 3: stopReason; the model failed"},
+	"INTERVENED":             {Filtered, "general knowledge: amazon-bedrock-guardrailAction"},
+
+	// Gemini. "Refusal: … safety finish reasons; filtered: a content filter blocked prompt or output" (the contract).
+	"SAFETY":                   {Refusal, "wire-formats 8: finishReason"},
+	"IMAGE_SAFETY":             {Refusal, "wire-formats 8: finishReason"},
+	"RECITATION":               {Filtered, "wire-formats 8: finishReason"},
+	"IMAGE_RECITATION":         {Filtered, "wire-formats 8: finishReason"},
+	"BLOCKLIST":                {Filtered, "wire-formats 8: finishReason"},
+	"PROHIBITED_CONTENT":       {Filtered, "wire-formats 8: finishReason"},
+	"IMAGE_PROHIBITED_CONTENT": {Filtered, "wire-formats 8: finishReason"},
+	"SPII":                     {Filtered, "wire-formats 8: finishReason"},
+	"LANGUAGE":                 {Filtered, "wire-formats 8: finishReason; flagged for its language"},
+	"OTHER":                    {ServerError, "wire-formats 8: finishReason; the model failed"},
+	"IMAGE_OTHER":              {ServerError, "wire-formats 8: finishReason; the model failed"},
+	"NO_IMAGE":                 {ServerError, "wire-formats 8: finishReason; the model failed"},
+	"MALFORMED_FUNCTION_CALL":  {ServerError, "wire-formats 8: finishReason; the model failed"},
+	"UNEXPECTED_TOOL_CALL":     {ServerError, "wire-formats 8: finishReason; the model failed"},
+	"TOO_MANY_TOOL_CALLS":      {ServerError, "wire-formats 8: finishReason; the model failed"},
 }
 
 type stop struct {
@@ -92,6 +153,9 @@ type stop struct {
 
 // stopped adds what a stop reason says to m.
 func (m meaning) stopped(reason string) meaning {
+	if reason == "" { // as in nearly all events
+		return m
+	}
 	if c := stops[reason].class; c != None {
 		m.stop, m.detail = c, reason
 	}

@@ -53,14 +53,16 @@ func (d *document) end() {
 
 func (d *document) settle(m meaning) {
 	r := d.r
-	t := troubleOf(&r.facts, r.status, r.o.AskedTier)
 	switch {
 	case m.failed:
-		class, status, _ := r.d.classify(t)
+		t, class, status, _ := r.trouble()
 		r.decideAt(PhaseBody, class, t.detail(), status)
 		return
 	case !m.known:
 		r.decide(Malformed, "json of another kind")
+		return
+	case m.unfinished && m.stop == None:
+		r.decide(Truncated, "no "+r.endMark())
 		return
 	case m.stop == Refusal || m.stop == Filtered:
 		r.decideAt(PhaseBody, m.stop, m.detail, r.status)

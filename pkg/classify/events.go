@@ -7,18 +7,23 @@ import (
 	"understudy/pkg/classify/sse"
 )
 
-// events reads an event stream.
-type events struct {
+// stream is what the events of a stream have said so far, whatever they are framed in.
+type stream struct {
 	r      *Response
+	known  bool // an event of the dialect was seen
+	enough bool // the stream may end here without its marker, if it ends as HTTP wants
+	dead   bool // broken: nothing more is read
+}
+
+// events reads a text/event-stream.
+type events struct {
+	stream
 	framer *sse.Framer
 	base   int64 // bytes before the framer's first
-	known  bool  // an event of the dialect was seen
-	enough bool  // the stream may end here without its marker, if it ends as HTTP wants
-	dead   bool  // broken: nothing more is read
 }
 
 func newEvents(r *Response, base int64) *events {
-	return &events{r: r, base: base, framer: sse.New(r.o.MaxEvent)}
+	return &events{stream: stream{r: r}, base: base, framer: sse.New(r.o.MaxEvent)}
 }
 
 func (e *events) safe() int64 { return e.base + e.framer.End() }
@@ -45,6 +50,9 @@ func (e *events) event(ev sse.Event, tail bool) {
 	}
 	data := bytes.TrimSpace(ev.Data)
 	switch {
+	case ev.Bare:
+		e.bare(ev, data)
+		return
 	case string(data) == "[DONE]":
 		e.done()
 		return
@@ -54,10 +62,19 @@ func (e *events) event(ev sse.Event, tail bool) {
 	r.facts.next()
 	switch named := string(ev.Name) == "error"; {
 	case r.read(r.tree(), data), named:
-		e.apply(ev, data)
+		e.apply(ev.Name, data, e.base+ev.Start)
 	case !tail: // a tail that is not JSON was cut
 		e.fail(e.base+ev.Start, data, Malformed, "event not json")
 		e.dead = true
+	}
+}
+
+// bare takes lines that are no event but may be an error all the same: Gemini's front end writes "a bare, un-prefixed
+// JSON {"error":...} line inside the SSE body" (wire-formats 8).
+func (e *events) bare(ev sse.Event, data []byte) {
+	e.r.facts.next()
+	if e.r.read(errorTree, data) && e.r.facts.has(factError) {
+		e.apply(nil, data, e.base+ev.Start)
 	}
 }
 
@@ -77,56 +94,55 @@ func (r *Response) read(tree *jsonscan.Paths, data []byte) bool {
 
 // done takes "[DONE]": it ends a chat, but says nothing of how it went (wire-formats 9: vLLM sends it after an
 // error), and nothing at all where no choice came before it.
-func (e *events) done() {
-	if e.r.dialect().done && e.r.facts.seen != 0 {
-		e.r.ended = true
+func (s *stream) done() {
+	if s.r.dialect().done && s.r.facts.seen != 0 {
+		s.r.ended = true
 	}
 }
 
-// apply takes what an event says. Its name stands in for a type that its data lacks.
-func (e *events) apply(ev sse.Event, data []byte) {
-	r := e.r
-	if !r.facts.has(factType) && len(ev.Name) > 0 {
-		r.facts.keep(factType, ev.Name)
+// apply takes what an event that starts at from says. Its name stands in for a type that its data lacks.
+func (s *stream) apply(name, data []byte, from int64) {
+	r := s.r
+	if !r.facts.has(factType) && len(name) > 0 {
+		r.facts.keep(factType, name)
 	}
 	if r.d == nil {
 		r.d = detect(&r.facts)
 	}
 	m := r.d.event(&r.facts)
 	r.events++
-	e.known = e.known || m.known
+	s.known = s.known || m.known
 	switch {
-	case m.failed || string(ev.Name) == "error":
-		e.error(ev, data)
+	case m.failed || string(name) == "error":
+		s.error(data, from)
 		return
 	case m.stop == Refusal || m.stop == Filtered:
 		r.decideAt(r.phase(), m.stop, m.detail, r.status)
 	case m.stop != None:
-		e.fail(e.base+ev.Start, data, m.stop, m.detail)
+		s.fail(from, data, m.stop, m.detail)
 	}
 	r.started = r.started || m.content && r.told.Class == None
-	e.enough = m.enough
+	s.enough = m.enough
 	r.ended = r.ended || m.end
 }
 
-// error takes an error event.
-func (e *events) error(ev sse.Event, data []byte) {
-	t := troubleOf(&e.r.facts, e.r.status, e.r.o.AskedTier)
-	class, status, _ := e.r.d.classify(t)
-	e.failAs(e.base+ev.Start, data, class, t.detail(), status)
+// error takes an error event that starts at from.
+func (s *stream) error(data []byte, from int64) {
+	t, class, status, _ := s.r.trouble()
+	s.failAs(from, data, class, t.detail(), status)
 }
 
 // fail decides a failure by an event that starts at from.
-func (e *events) fail(from int64, data []byte, c Class, detail string) {
-	e.failAs(from, data, c, detail, 0)
+func (s *stream) fail(from int64, data []byte, c Class, detail string) {
+	s.failAs(from, data, c, detail, 0)
 }
 
-func (e *events) failAs(from int64, data []byte, c Class, detail string, status int) {
-	if e.r.told.Class == None {
-		e.r.failed = bytes.Clone(data)
+func (s *stream) failAs(from int64, data []byte, c Class, detail string, status int) {
+	if s.r.told.Class == None {
+		s.r.failed = bytes.Clone(data)
 	}
-	e.r.decideAt(e.r.phase(), c, detail, status)
-	e.r.freeze(from)
+	s.r.decideAt(s.r.phase(), c, detail, status)
+	s.r.freeze(from)
 }
 
 // end settles the stream by how it ended.
@@ -134,12 +150,17 @@ func (e *events) end() {
 	if ev, ok := e.framer.Tail(); ok && !e.dead {
 		e.event(ev, true)
 	}
-	r := e.r
-	complete := !r.cutCoding && (r.ended || e.enough && !r.cut)
+	e.settle()
+}
+
+// settle decides what the stream was, once it has ended.
+func (s *stream) settle() {
+	r := s.r
+	complete := !r.cutCoding && (r.ended || s.enough && !r.cut)
 	switch {
 	case complete:
 		r.decideAt(PhaseEnd, OK, "", r.status)
-	case r.events > 0 && !e.known:
+	case r.events > 0 && !s.known:
 		r.decideAt(PhaseEnd, Malformed, "no event of the dialect", 0)
 	default:
 		r.decideAt(PhaseEnd, Truncated, "no "+r.endMark(), 0)

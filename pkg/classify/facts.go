@@ -16,6 +16,12 @@ const (
 	factCacheRead
 	factCacheWrite
 	factReasoning
+	factCacheLong // the part of factCacheWrite that is kept for longer, and costs more
+	factInputAudio
+	factOutputAudio
+	factSearches  // web searches that the provider ran
+	factThoughts  // output that factOutput leaves out
+	factToolInput // input that factInput leaves out
 
 	// Texts and numbers, kept as they stand. The first three hold for the response, the others for one event.
 	factModel
@@ -33,16 +39,27 @@ const (
 	factFlatCode // code and message of an error without an error object
 	factFlatText
 	factErrorStatus
+	factErrorInner // what is behind the code
+	factErrorName  // Google's and AWS's own name of the error
+	factOrigin     // the status behind a model's error
+	factRetryDelay // the pause an error asks for, as "34s"
 	factRequestID
 
 	// Marks: the thing is there, and not empty.
 	factText    // generated text, a string that is not empty
+	factRepeat  // the same, where it was there before or is not to be counted
 	factPart    // a generated part
 	factRefusal // text of a refusal
 	factError
 	factShape // what only this dialect has
 	factChoice
 	factIndex
+	factBlocked   // a filter kept something back
+	factIteration // the provider's own calls, and each of them
+	factElement   // an element of a streamed array
+	factGemini    // what only Gemini has
+	factConverse  // what only Converse has
+	factMetrics   // what only Bedrock adds
 )
 
 const (
@@ -52,7 +69,7 @@ const (
 
 // facts is what one response has said so far. It implements jsonscan.Sink.
 type facts struct {
-	tokens [firstText]int64
+	tokens tokens
 	texts  [firstMark]string // kept over events, so that a text said again costs nothing
 	set    uint64            // a bit for each fact of the current event or body
 
@@ -60,12 +77,21 @@ type facts struct {
 	seen, finished uint64
 	index          uint
 	stopped        bool // the current choice has a finish reason
+
+	made       int64       // bytes of generated text since output was last counted
+	iterations []iteration // the provider's own calls, as last told
+	iterating  bool        // what comes is of the last of them
+
+	// Of a streamed array: an element has begun, and one has ended.
+	inElement, element bool
+
+	scan *jsonscan.Scanner // that tells the facts
 }
 
 var _ jsonscan.Sink = (*facts)(nil)
 
 // next forgets what belongs to one event.
-func (f *facts) next() { f.set = 0 }
+func (f *facts) next() { f.made, f.set = f.uncounted(), 0 }
 
 func (f *facts) has(what jsonscan.Field) bool { return f.set&(1<<what) != 0 }
 
@@ -80,7 +106,7 @@ func (f *facts) text(what jsonscan.Field) string {
 }
 
 // content reports whether the event brought something that the model made.
-func (f *facts) content() bool { return f.has(factText) || f.has(factPart) }
+func (f *facts) content() bool { return f.has(factText) || f.has(factRepeat) || f.has(factPart) }
 
 // Value takes one fact. Null, false and the empty string are none.
 func (f *facts) Value(what jsonscan.Field, k jsonscan.Kind, b []byte) {
@@ -88,15 +114,19 @@ func (f *facts) Value(what jsonscan.Field, k jsonscan.Kind, b []byte) {
 	case k == jsonscan.Null, k == jsonscan.False, k == jsonscan.String && len(b) == 0:
 	case what == factChoice:
 		f.choice(k)
+	case what == factElement:
+		f.elements(k)
+	case what == factIteration:
+		f.iterate(k)
 	case k == jsonscan.End:
+	case f.iterating:
+		f.iterations[len(f.iterations)-1].take(what, k, b)
 	case what == factIndex:
 		f.index = uint(min(number(b), 63))
 	case what == factError:
 		f.error(k, b)
-	case what == factText, what == factRefusal:
-		if k == jsonscan.String {
-			f.mark(what)
-		}
+	case what == factText, what == factRefusal, what == factRepeat:
+		f.words(what, k)
 	case what >= firstMark:
 		f.mark(what)
 	case k == jsonscan.Number && what < firstText:
@@ -110,7 +140,7 @@ func (f *facts) Value(what jsonscan.Field, k jsonscan.Kind, b []byte) {
 // keep keeps a text. A stop reason that is a class of its own is not replaced by that of another choice.
 func (f *facts) keep(what jsonscan.Field, b []byte) {
 	if what == factStop {
-		f.stopped = true
+		f.stopped = f.stopped || string(b) != unfinishedReason
 		if f.has(what) && stops[string(b)].class == None {
 			return
 		}
@@ -119,6 +149,31 @@ func (f *facts) keep(what jsonscan.Field, b []byte) {
 		f.texts[what] = string(b)
 	}
 	f.mark(what)
+}
+
+// unfinishedReason is Gemini's way to say that there is no reason yet: "FINISH_REASON_UNSPECIFIED: default, unused".
+const unfinishedReason = "FINISH_REASON_UNSPECIFIED"
+
+// elements opens or closes an element of a streamed array, which is an event if it is an object.
+func (f *facts) elements(k jsonscan.Kind) {
+	switch k {
+	case jsonscan.Object:
+		f.next()
+		f.inElement = true
+	case jsonscan.End:
+		f.element, f.inElement = f.inElement, false
+	}
+}
+
+// words marks text, and counts it.
+func (f *facts) words(what jsonscan.Field, k jsonscan.Kind) {
+	if k != jsonscan.String {
+		return
+	}
+	f.mark(what)
+	if what != factRepeat {
+		f.made += int64(f.scan.Size())
+	}
 }
 
 // error marks an error; one that is only a string is its text.
@@ -145,27 +200,25 @@ func (f *facts) choice(k jsonscan.Kind) {
 // allFinished reports whether every choice that was seen has its finish reason.
 func (f *facts) allFinished() bool { return f.seen != 0 && f.seen == f.finished }
 
-// usage is what was counted, with the provider's way of counting made the same for all. cached says that the
-// provider's input includes the cached tokens.
-func (f *facts) usage(cached bool) Usage {
-	u := Usage{
-		Input:      f.tokens[factInput],
-		Output:     f.tokens[factOutput],
-		CacheRead:  f.tokens[factCacheRead],
-		CacheWrite: f.tokens[factCacheWrite],
-		Reasoning:  f.tokens[factReasoning],
-	}
-	if cached {
-		u.Input = max(0, u.Input-u.CacheRead-u.CacheWrite)
-	}
-	return u
-}
-
 // number reads a count. What is negative, or no number, is 0; what a float64 cannot count exactly is cut.
 func number(b []byte) int64 {
+	if n, ok := digits(b); ok {
+		return n
+	}
 	v, err := strconv.ParseFloat(string(b), 64)
 	if err != nil || v < 0 {
 		return 0
 	}
 	return int64(min(v, 1<<53))
+}
+
+// digits reads a count that is written as counts are.
+func digits(b []byte) (n int64, ok bool) {
+	for _, c := range b {
+		if c -= '0'; c > 9 {
+			return 0, false
+		}
+		n = n*10 + int64(c)
+	}
+	return n, len(b) > 0 && len(b) < 16 // 10^15 is below 2^53
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strconv"
 
+	"understudy/pkg/classify/eventstream"
 	"understudy/pkg/classify/sse"
 )
 
@@ -27,16 +28,29 @@ func (f *failure) end() {
 		return
 	}
 	f.find()
+	if r.errorName != "" {
+		r.facts.keep(factErrorName, []byte(r.errorName))
+	}
 	if r.d == nil {
 		r.d = detect(&r.facts)
 	}
-	t := troubleOf(&r.facts, r.status, r.o.AskedTier)
-	class, status, told := r.d.classify(t)
+	t, class, status, told := r.trouble()
 	phase := PhaseStatus
 	if told {
 		phase = PhaseBody
 	}
 	r.decideAt(phase, class, t.detail(), status)
+}
+
+// findFrame looks in the first frame of AWS's.
+func (f *failure) findFrame() {
+	framer := eventstream.New(maxErrorBody)
+	framer.Feed(f.body)
+	fr, _ := framer.Next()
+	f.r.read(anyTree, fr.Payload)
+	if name := fr.Headers.Text(eventstream.ExceptionType); name != nil {
+		f.r.facts.keep(factErrorName, name)
+	}
 }
 
 // find looks for the error's facts, those of any dialect since a proxy may have answered: in JSON, which may be cut,
@@ -46,6 +60,10 @@ func (f *failure) find() {
 	body := bytes.TrimLeft(bytes.TrimPrefix(f.body, []byte(bom)), " \t\r\n")
 	if len(body) > 0 && (body[0] == '{' || body[0] == '[') {
 		f.r.read(anyTree, body)
+		return
+	}
+	if len(body) > 0 && body[0] == 0 {
+		f.findFrame()
 		return
 	}
 	framer := sse.New(maxErrorBody)

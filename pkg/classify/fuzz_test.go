@@ -16,7 +16,7 @@ func fuzzDialect(f *testing.F, api API) {
 		fx := fixture{rec: &Recording{Status: status}, cut: !clean}
 		o, get := Options{API: api, MaxEvent: 4096}, headers("content-type", kind)
 		want := fx.feed(o, body, get, len(body)+1)
-		if got := fx.feed(o, body, get, max(1, n%100)); got != want {
+		if got := fx.feed(o, body, get, max(1, n%100)); !same(got, want) {
 			t.Fatalf("%d %q %q, %d bytes at a time = %+v, want %+v as when whole", status, kind, body, n, got, want)
 		}
 		v := want.Verdict
@@ -32,11 +32,15 @@ func fuzzDialect(f *testing.F, api API) {
 func FuzzAnthropic(f *testing.F) { fuzzDialect(f, AnthropicMessages) }
 func FuzzChat(f *testing.F)      { fuzzDialect(f, OpenAIChat) }
 func FuzzResponses(f *testing.F) { fuzzDialect(f, OpenAIResponses) }
+func FuzzGemini(f *testing.F)    { fuzzDialect(f, Gemini) }
+func FuzzBedrock(f *testing.F)   { fuzzDialect(f, BedrockInvoke) }
+func FuzzConverse(f *testing.F)  { fuzzDialect(f, BedrockConverse) }
+func FuzzVertex(f *testing.F)    { fuzzDialect(f, AnthropicVertex) }
 func FuzzUnknown(f *testing.F)   { fuzzDialect(f, APIUnknown) }
 
 // FuzzEncoded checks the same of encoded bodies: what they show does not depend on cuts either.
 func FuzzEncoded(f *testing.F) {
-	codings := []string{"gzip", "br", "zstd"}
+	codings := []string{"gzip", "br", "zstd", "gzip, br"}
 	for i, fx := range fixtures(f) {
 		if i%20 == 0 {
 			k := i / 20 % len(codings)
@@ -48,7 +52,7 @@ func FuzzEncoded(f *testing.F) {
 		get := headers("content-encoding", codings[uint(k)%uint(len(codings))])
 		want := fx.feed(Options{}, body, get, len(body)+1)
 		got := fx.feed(Options{}, body, get, max(1, n%100))
-		if got.Verdict != want.Verdict || got.Failed != want.Failed {
+		if !same(got.Verdict, want.Verdict) || got.Failed != want.Failed {
 			t.Fatalf("%q, %d bytes at a time = %+v, want %+v as when whole", body, n, got, want)
 		}
 	})

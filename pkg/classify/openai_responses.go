@@ -26,13 +26,16 @@ var responsesPaths = responsesTable()
 // responsesTable lists the facts of a response object twice: it is a body, and it stands inside events.
 func responsesTable() map[string]jsonscan.Field {
 	paths := map[string]jsonscan.Field{
-		// Deltas, and the events that repeat a finished part.
+		// Deltas, and the events that repeat a finished part: that is content, and no more of it.
 		"delta":             factText,
-		"text":              factText,
-		"arguments":         factText,
-		"input":             factText,
+		"text":              factRepeat,
+		"arguments":         factRepeat,
+		"input":             factRepeat,
 		"refusal":           factRefusal,
-		"partial_image_b64": factText,
+		"partial_image_b64": factRepeat,
+
+		"part.refusal":           factRefusal,
+		"item.content.*.refusal": factRefusal,
 	}
 	for path, field := range map[string]jsonscan.Field{
 		"model":                      factModel,
@@ -43,17 +46,22 @@ func responsesTable() map[string]jsonscan.Field {
 		"output.*.content.*.text":    factText,
 		"output.*.name":              factText,
 		"output.*.content.*.refusal": factRefusal,
+		"content_filters.*.blocked":  factBlocked, // Azure
 		"error":                      factError,
 		"error.type":                 factErrorType,
 		"error.code":                 factErrorCode,
 		"error.message":              factErrorText,
 		"usage.input_tokens":         factInput,
 		"usage.output_tokens":        factOutput,
-		"usage.input_tokens_details.cached_tokens":      factCacheRead,
-		"usage.input_tokens_details.cache_write_tokens": factCacheWrite,
-		"usage.output_tokens_details.reasoning_tokens":  factReasoning,
+		"usage.input_tokens_details.cached_tokens":                             factCacheRead,
+		"usage.input_tokens_details.cache_write_tokens":                        factCacheWrite,
+		"usage.output_tokens_details.reasoning_tokens":                         factReasoning,
+		"usage.input_tokens_details.cache_write_tokens_details.ttl_12h_tokens": factCacheLong,
 	} {
 		paths[path] = field
+		if field == factText { // it was there in deltas
+			field = factRepeat
+		}
 		paths["response."+path] = field
 	}
 	return paths
@@ -73,8 +81,8 @@ func responsesEvent(f *facts) meaning {
 		m = responsesEnd(f, m)
 	case "response.failed":
 		m.failed = true
-	case "response.refusal.delta", "response.refusal.done":
-		if f.content() || f.has(factRefusal) {
+	case "response.refusal.delta", "response.refusal.done", "response.content_part.done", "response.output_item.done":
+		if f.has(factRefusal) || strings.HasPrefix(t, "response.refusal.") && f.content() {
 			m.stop, m.detail = Refusal, "refusal"
 		}
 	default:
@@ -88,6 +96,9 @@ func responsesEvent(f *facts) meaning {
 func responsesEnd(f *facts, m meaning) meaning {
 	if f.has(factRefusal) {
 		m.stop, m.detail = Refusal, "refusal"
+	}
+	if f.has(factBlocked) {
+		m.stop, m.detail = Filtered, "content_filter"
 	}
 	if f.text(factStatus) == "cancelled" {
 		m.stop, m.detail = Canceled, "cancelled"

@@ -1,7 +1,6 @@
 package classify
 
 import (
-	"strings"
 	"time"
 
 	"understudy/pkg/classify/decode"
@@ -12,9 +11,12 @@ import (
 type Options struct {
 	API       API       // APIUnknown: told apart from content type and first bytes
 	Stream    bool      // the request asked for a stream; a hint, what is on the wire decides
-	AskedTier string    // the request's service_tier, "" when absent
-	Now       time.Time // when the headers arrived, for a Retry-After that is a date; zero: the Date header
-	MaxEvent  int       // bytes of one SSE event; 0 is 1 MiB; a larger one makes the answer malformed
+	AskedTier string    // the request's service_tier, or the speed "fast"; "" when absent
+	Now       time.Time // when the headers arrived, for retry hints that are a date; zero: the Date header
+	MaxEvent  int       // bytes of one event, frame or element; 0 is 1 MiB; a larger one makes the answer malformed
+
+	// IgnoreTier is for a provider that echoes a tier it did not serve: tiers are told and not compared.
+	IgnoreTier bool
 }
 
 // Limits of what is read of one response.
@@ -32,12 +34,10 @@ type Response struct {
 	o Options
 	d *dialect // nil while unknown
 
-	headed      bool
-	status      int
-	eventStream bool // what the content type says
-	encoding    string
-	requestID   string
-	retryMS     int64
+	headed bool
+	status int
+	hints
+	spokenMS int64 // the pause that an error's message asks for
 
 	dec *decode.Decoder // nil for identity
 	in  reader
@@ -51,7 +51,7 @@ type Response struct {
 
 	cut       bool // the body was cut below HTTP
 	cutCoding bool // the body was cut inside its content coding
-	told      Verdict
+	told      decision
 	failed    []byte // the event that decided a failure
 	safe      int64  // how much may be passed on, once frozen
 	frozen    bool
@@ -72,6 +72,7 @@ func New(o Options) *Response {
 	}
 	r := &Response{o: o, d: dialectOf(o.API)}
 	r.scan = jsonscan.New(anyTree, &r.facts)
+	r.facts.scan = r.scan
 	return r
 }
 
@@ -79,11 +80,7 @@ func New(o Options) *Response {
 // for a header that is absent.
 func (r *Response) Header(status int, get func(lowerCaseName string) string) {
 	r.headed, r.status = true, status
-	kind, _, _ := strings.Cut(get("content-type"), ";")
-	r.eventStream = strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
-	r.requestID = first(get("request-id"), get("x-request-id"), get("x-generation-id"))
-	r.retryMS = retryAfter(get, r.o.Now)
-	r.encoding = coding(get("content-encoding"))
+	r.hints = readHints(get, r.o.Now)
 	if r.encoding != "" {
 		r.dec = decode.New(r.encoding, maxDecoded, func(p []byte) { r.in.feed(p) })
 	}
@@ -97,15 +94,27 @@ func (r *Response) Header(status int, get func(lowerCaseName string) string) {
 // answer reports whether a status promises an answer: an LLM call has no use for 204, nor for 1xx and 3xx.
 func answer(status int) bool { return status >= 200 && status < 300 && status != 204 }
 
-// coding is the one content coding that has to be undone, "" for none. Several make a name that is not known.
-func coding(header string) string {
-	var names []string
-	for name := range strings.SplitSeq(strings.ToLower(header), ",") {
-		if name = strings.TrimSpace(name); name != "" && name != "identity" {
-			names = append(names, name)
+// trouble is the error that the current body or event tells of, its class, and the status it would honestly have. told
+// says that the error itself told the class, not only its status.
+func (r *Response) trouble() (t trouble, c Class, status int, told bool) {
+	t = troubleOf(&r.facts, r.status, r.o.AskedTier)
+	c, status, told = r.dialect().classify(t)
+	if r.told.Class == None {
+		r.spokenMS = r.facts.retryDelay()
+		if r.spokenMS == 0 {
+			r.spokenMS = spokenAfter(t.text)
 		}
 	}
-	return strings.Join(names, ",")
+	return t, c, status, told
+}
+
+// decision is the part of the verdict that is decided, once, rather than gathered.
+type decision struct {
+	Class             Class
+	Phase             Phase
+	Detail            string
+	Status            int
+	Complete, Partial bool
 }
 
 // Feed takes body bytes as received, still content-encoded; p is not kept. How the body is cut into pieces makes no
@@ -217,34 +226,53 @@ func (r *Response) Events() int64 { return r.events }
 
 // Verdict is what is known now; its Class is None while undecided.
 func (r *Response) Verdict() Verdict {
-	v, d := r.told, r.dialect()
+	d := r.dialect()
+	v := Verdict{
+		Class: r.told.Class, Phase: r.told.Phase, Detail: r.told.Detail, Status: r.told.Status,
+		Complete: r.told.Complete, Partial: r.told.Partial,
+	}
 	v.Trips, v.Advances = v.Class.Trips(), v.Class.Advances()
-	v.Model, v.Usage = r.facts.texts[factModel], r.facts.usage(d.cachedIn)
+	v.Model = first(r.facts.fallback(), r.facts.texts[factModel])
+	v.Usage, v.Iterations = r.usage(), r.facts.calls(d.cachedIn)
 	v.RequestID = first(r.requestID, r.facts.texts[factRequestID])
 	if v.Class != None && v.Class != OK {
-		v.RetryAfterMS = r.retryMS
+		v.RetryAfterMS, v.ShouldRetry = r.pause(v.Class, r.spokenMS), r.retry()
 	}
 	if v.Class == Refusal {
 		v.RefusalCategory = r.facts.texts[factCategory]
 	}
 	v.AskedTier, v.ServedTier = r.o.AskedTier, r.servedTier()
-	v.Downgraded = downgraded(v.AskedTier, v.ServedTier)
+	v.Downgraded = !r.o.IgnoreTier && downgraded(v.AskedTier, v.ServedTier)
 	return v
 }
 
-// servedTier is the tier the provider says it served. Who asked Anthropic for fast mode asked for a speed.
+// usage is what was counted, and an estimate of what was not.
+func (r *Response) usage() Usage {
+	u := r.facts.tokens.usage(r.dialect().cachedIn)
+	if answer(r.status) {
+		u.estimate(r.facts.uncounted())
+	}
+	return u
+}
+
+// servedTier is the tier the provider says it served. Who asked Anthropic for fast mode asked for a speed. Azure tells
+// in headers alone that a deployment of provisioned throughput was full and a standard one answered.
 func (r *Response) servedTier() string {
 	switch {
 	case r.dialect().tierAtEnd && r.Streaming() && !r.ended:
 		return ""
 	case r.o.AskedTier == "fast" && r.facts.texts[factSpeed] != "":
 		return r.facts.texts[factSpeed]
+	case r.hints.servedTier != "":
+		return r.hints.servedTier
+	case r.facts.texts[factTier] == "" && r.spilled:
+		return "standard"
 	}
 	return r.facts.texts[factTier]
 }
 
 // Safe is how many body bytes from the start may go to the client: up to the end of the last complete, well-formed
-// and accepted SSE event with its blank line, without the event that decided a failure and all behind it. Of a JSON
+// and accepted event (an SSE event with its blank line, a frame, an element of an array), without the event that decided a failure and all behind it. Of a JSON
 // body, an error's body and an encoded body it is all that was fed while nothing was wrong.
 func (r *Response) Safe() int64 {
 	switch {
@@ -258,17 +286,20 @@ func (r *Response) Safe() int64 {
 	return r.in.safe()
 }
 
-// FailedEvent is the data of the event that decided a failure, nil if none did: for building an honest end.
+// FailedEvent is the data of the event that decided a failure, nil if none did: for building an honest end. Of AWS's
+// frames it is what was to be read: the event in a chunk, the payload of an exception.
 func (r *Response) FailedEvent() []byte { return r.failed }
 
-// Streaming reports whether the body is an event stream, by its first bytes or, before they are here, by its content
+// Streaming reports whether the body is a stream of events, by its first bytes or, before they are here, by its content
 // type.
 func (r *Response) Streaming() bool {
 	switch r.in.(type) {
-	case *events:
+	case *events, *frames:
 		return true
+	case *elements:
+		return r.d == &gemini
 	case *sniffer:
-		return r.eventStream
+		return r.eventStream || r.amazonStream
 	}
 	return false
 }

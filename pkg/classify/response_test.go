@@ -193,10 +193,10 @@ func TestAVerdictIsFinal(t *testing.T) {
 	r.Feed([]byte(aStart + aText + aEnd + aStop))
 	want := r.End(true)
 	r.Feed([]byte(aOverload))
-	if got := r.End(false); got != want || want.Class != OK {
+	if got := r.End(false); !same(got, want) || want.Class != OK {
 		t.Errorf("second End = %+v, want %+v", got, want)
 	}
-	if got := r.Abort(Timeout, "late"); got != want {
+	if got := r.Abort(Timeout, "late"); !same(got, want) {
 		t.Errorf("Abort after End = %+v, want %+v", got, want)
 	}
 	if got := New(Options{}).End(true).Class; got != Transport {

@@ -17,6 +17,8 @@ const (
 	kindUnknown bodyKind = iota // too few bytes
 	kindEvents
 	kindDocument
+	kindElements
+	kindFrames
 	kindHTML
 )
 
@@ -29,26 +31,46 @@ func (s *sniffer) feed(p []byte) {
 		s.base += int64(len(p) - len(rest))
 		p = rest
 	}
-	n := min(len(p), maxHead-len(s.head))
 	known := len(s.head)
-	for i := known; i < known+n; i++ {
-		s.head = append(s.head, p[i-known])
-		if kind := sniff(s.head, s.r.eventStream); kind != kindUnknown {
-			s.become(kind, p[i-known+1:])
-			return
-		}
+	n := min(len(p), maxHead-known)
+	head := p[:n]
+	if known > 0 {
+		head = append(s.head, head...)
 	}
-	if len(s.head) == maxHead {
-		s.become(kindDocument, p[n:])
+	kind := s.kind(head, known)
+	switch {
+	case kind == kindUnknown:
+		s.head = append(s.head[:0], head...)
+	case known == 0:
+		s.become(kind, p, nil) // in one piece, as it came: nothing has to be copied
+	default:
+		s.become(kind, head, p[n:])
 	}
 }
 
+// kind tells the body by head, of which known bytes did not tell it.
+func (s *sniffer) kind(head []byte, known int) bodyKind {
+	for i := known + 1; i <= len(head); i++ {
+		if kind := s.r.sniff(head[:i]); kind != kindUnknown {
+			return kind
+		}
+	}
+	if len(head) == maxHead {
+		return kindDocument
+	}
+	return kindUnknown
+}
+
 // become hands over to the reader for kind, which gets the first bytes and the rest.
-func (s *sniffer) become(kind bodyKind, rest []byte) {
+func (s *sniffer) become(kind bodyKind, head, rest []byte) {
 	r := s.r
 	switch kind {
 	case kindEvents:
 		r.in = newEvents(r, s.base)
+	case kindFrames:
+		r.in = newFrames(r, s.base)
+	case kindElements:
+		r.in = newElements(r, s.base)
 	default:
 		r.in = newDocument(r, s.base)
 	}
@@ -56,7 +78,7 @@ func (s *sniffer) become(kind bodyKind, rest []byte) {
 		r.freeze(s.base)
 		r.decide(Malformed, "html")
 	}
-	r.in.feed(s.head)
+	r.in.feed(head)
 	if len(rest) > 0 {
 		r.in.feed(rest)
 	}
@@ -69,17 +91,20 @@ func (s *sniffer) end() {
 		return
 	}
 	kind := kindDocument
-	if s.r.eventStream {
+	switch {
+	case s.r.eventStream:
 		kind = kindEvents
+	case s.r.amazonStream:
+		kind = kindFrames
 	}
-	s.become(kind, nil)
+	s.become(kind, s.head, nil)
 	s.r.in.end()
 }
 
 // empty settles a body without a byte.
 func (s *sniffer) empty() {
 	phase := PhaseBody
-	if s.r.eventStream || s.r.o.Stream {
+	if s.r.Streaming() || s.r.o.Stream {
 		phase = PhaseEnd
 	}
 	s.r.decideAt(phase, Truncated, "empty", 0)
@@ -89,8 +114,9 @@ func (s *sniffer) safe() int64 { return s.base + int64(len(s.head)) }
 
 const bom = "\xEF\xBB\xBF"
 
-// sniff tells a body by its first bytes. eventStream is what the content type says.
-func sniff(head []byte, eventStream bool) bodyKind {
+// sniff tells a body by its first bytes. Only where they leave it open the content type decides. A frame starts with
+// its length, whose first byte is 0 up to 16 MiB.
+func (r *Response) sniff(head []byte) bodyKind {
 	if len(head) < len(bom) && bytes.HasPrefix([]byte(bom), head) {
 		return kindUnknown
 	}
@@ -98,14 +124,22 @@ func sniff(head []byte, eventStream bool) bodyKind {
 	switch {
 	case len(head) == 0:
 		return kindUnknown
-	case head[0] == '{', head[0] == '[':
+	case head[0] == 0:
+		return kindFrames
+	case head[0] == '[':
+		return kindElements
+	case head[0] == '{':
 		return kindDocument
 	case head[0] == '<':
 		return kindHTML
-	case head[0] == ':', eventStream:
+	case head[0] == ':', r.eventStream:
 		return kindEvents
 	}
-	return sniffField(head)
+	kind := sniffField(head)
+	if kind == kindDocument && r.amazonStream {
+		return kindFrames
+	}
+	return kind
 }
 
 // sniffField reports whether head starts with a field of an event.

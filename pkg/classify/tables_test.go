@@ -71,8 +71,8 @@ func TestRetryAfterIsReadInEveryForm(t *testing.T) {
 		{"a date without a clock", "Wed, 21 Oct 2026 07:28:42 GMT", "", "", time.Time{}, 0},
 	} {
 		get := headers("retry-after", tt.after, "retry-after-ms", tt.ms, "date", tt.date)
-		if got := retryAfter(get, tt.now); got != tt.want {
-			t.Errorf("%s: retryAfter(%q, %q) = %d, want %d", tt.name, tt.after, tt.ms, got, tt.want)
+		if got := readHints(get, tt.now); got.pause(RateLimited, 0) != tt.want {
+			t.Errorf("%s: pause with retry-after %q, retry-after-ms %q = %d, want %d", tt.name, tt.after, tt.ms, got.pause(RateLimited, 0), tt.want)
 		}
 	}
 }
@@ -100,7 +100,7 @@ func TestEveryFactHasItsSourceAndCanDecide(t *testing.T) {
 		if w.source == "" || w.class == None {
 			t.Errorf("row %d %+v: no source or class", i, w)
 		}
-		in := trouble{status: w.status, code: w.token, text: w.text, tier: w.tier}
+		in := trouble{status: w.status, code: w.token, text: w.text, tier: w.tier, origin: w.origin}
 		for k := range rows {
 			if rows[k].fits(in) {
 				if k != i && rows[k].class != w.class {
@@ -119,7 +119,7 @@ func TestEveryFactHasItsSourceAndCanDecide(t *testing.T) {
 
 func TestOnePathIsOneFactInAllDialects(t *testing.T) {
 	seen := map[string]jsonscan.Field{}
-	for _, paths := range []map[string]jsonscan.Field{errorPaths, anthropicPaths, chatPaths, responsesPaths} {
+	for _, paths := range anyPaths {
 		for path, field := range paths {
 			if was, ok := seen[path]; ok && was != field {
 				t.Errorf("path %q is fact %d and fact %d: a body of an unknown dialect would be misread", path, was, field)
@@ -179,8 +179,8 @@ func TestCountsAreNumbersOrNothing(t *testing.T) {
 		}
 	}
 	var f facts
-	f.tokens = [firstText]int64{factInput: 5, factCacheRead: math.MaxInt32}
-	if got := f.usage(true).Input; got != 0 {
+	f.tokens = tokens{factInput: 5, factCacheRead: math.MaxInt32}
+	if got := f.tokens.usage(true).Input; got != 0 {
 		t.Errorf("input with more cached tokens than input = %d, want 0", got)
 	}
 }

@@ -1,6 +1,12 @@
 // Package classify reads an LLM provider's HTTP answer as it arrives and says what it really was.
 //
 // It is pure: bytes in, Verdict out; no clock, no I/O, no goroutine, nothing of Envoy.
+//
+// Read are the dialects of API, each as a JSON body and as a stream. A stream comes as server-sent events, as AWS's
+// binary frames (Bedrock), or as a JSON array whose elements are events (Gemini without alt=sse). What is on the wire
+// decides, not the content type: a body that starts with a zero byte is frames, with "[" an array, with "{" JSON, with
+// "<" a page, with a field or a comment events. Facts of the wire have their source beside them, a section of the
+// project's wire reference ("2b"), or are marked general knowledge.
 package classify
 
 // API is the wire dialect of one endpoint.
@@ -12,6 +18,10 @@ const (
 	AnthropicMessages            // POST /v1/messages
 	OpenAIChat                   // POST /v1/chat/completions
 	OpenAIResponses              // POST /v1/responses
+	Gemini                       // POST …/models/{model}:generateContent and :streamGenerateContent, on Vertex too
+	BedrockInvoke                // POST /model/{id}/invoke and /invoke-with-response-stream, of an Anthropic model
+	BedrockConverse              // POST /model/{id}/converse and /converse-stream
+	AnthropicVertex              // POST …/publishers/anthropic/models/{model}:rawPredict and :streamRawPredict
 )
 
 // Class is what a response was. Its strings are in the outside contract.
@@ -51,17 +61,6 @@ const (
 	PhaseTransport Phase = "transport" // no usable response
 )
 
-// Usage is what the provider says was used, in tokens, counted alike for all: Anthropic's way. Input, CacheRead and
-// CacheWrite do not overlap, so that each has its price; OpenAI's prompt_tokens, which include the cached ones, are
-// taken apart. Reasoning is a part of Output.
-type Usage struct {
-	Input      int64 `json:"input"`
-	Output     int64 `json:"output"`
-	CacheRead  int64 `json:"cache_read"`
-	CacheWrite int64 `json:"cache_write"`
-	Reasoning  int64 `json:"reasoning"`
-}
-
 // Verdict is what one response was.
 type Verdict struct {
 	Class           Class  `json:"class"`
@@ -80,6 +79,9 @@ type Verdict struct {
 	RequestID       string `json:"request_id"`
 	Usage           Usage  `json:"usage"`
 	RefusalCategory string `json:"refusal_category"`
+
+	Iterations  []IterationUsage `json:"iterations,omitempty"`   // the provider's own calls behind Usage, as it told them
+	ShouldRetry *bool            `json:"should_retry,omitempty"` // x-should-retry of an answer that is not ok; nil if it was not there
 }
 
 // Progress is what is known of a response while it arrives.

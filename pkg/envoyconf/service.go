@@ -30,11 +30,13 @@ const wholeBodyName = "whole-body"
 // connection, or a provider with TLS would be told ":scheme: http".
 func (b *builder) hopManager() *hcmv3.HttpConnectionManager {
 	return &hcmv3.HttpConnectionManager{
-		StatPrefix:                    hopName,
-		GenerateRequestId:             wrapperspb.Bool(false),
-		PreserveExternalRequestId:     true,
-		StreamIdleTimeout:             durationpb.New(0),
-		DelayedCloseTimeout:           durationpb.New(0), // an aborted answer must not wait a second for the front
+		StatPrefix:                hopName,
+		GenerateRequestId:         wrapperspb.Bool(false),
+		PreserveExternalRequestId: true,
+		StreamIdleTimeout:         durationpb.New(0),
+		// An aborted answer must not wait a second for the front; at 0, a 413 that comes while the front is still sending
+		// is lost with its connection.
+		DelayedCloseTimeout:           durationpb.New(100 * time.Millisecond),
 		UpgradeConfigs:                websockets(),
 		SchemeHeaderTransformation:    &corev3.SchemeHeaderTransformation{MatchUpstream: true},
 		EarlyHeaderMutationExtensions: []*corev3.TypedExtensionConfig{b.stripHop()},

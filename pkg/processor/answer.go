@@ -32,11 +32,10 @@ type answer struct {
 // reader is the response's classifier, also where no response came.
 func (w *answer) reader(a *attempt) *classify.Response {
 	if w.resp == nil {
-		o := classify.Options{API: a.api, Stream: a.body.Stream, Now: time.Now()}
-		if a.try.Target.Provider.TierCheck {
-			o.AskedTier = a.body.Tier
-		}
-		w.resp = classify.New(o)
+		w.resp = classify.New(classify.Options{
+			API: a.api, Stream: a.body.Stream, AskedTier: a.body.Tier,
+			IgnoreTier: !a.try.Target.Provider.TierCheck, Now: time.Now(),
+		})
 	}
 	return w.resp
 }
@@ -229,7 +228,12 @@ func (a *attempt) finish() {
 }
 
 // failed acts on an answer that must not, or need not, be the client's: the next target, or the last word.
+//
+// A failure is reported first: the breaker that it may open decides what can follow.
 func (a *attempt) failed(v classify.Verdict) {
+	if fails(v) {
+		a.report(v)
+	}
 	if a.try.More(v) {
 		a.failOver(v)
 		return

@@ -129,11 +129,11 @@ func (b *Bucket) Update(ctx context.Context, key string, value []byte, rev uint6
 // store that is full.
 func (b *Bucket) Delete(ctx context.Context, key string, rev uint64) error {
 	return b.do(ctx, "delete", key, func(ctx context.Context, h *handle, token string) error {
-		err := b.mark(ctx, h, token, rev)
+		_, err := b.mark(ctx, h, token, rev)
 		if rev == 0 && isFull(err) {
 			// A full store refuses even the marker, which a watch needs.
 			if err = h.stream.Purge(ctx, jetstream.WithPurgeSubject(b.subject(token))); err == nil {
-				err = b.mark(ctx, h, token, 0)
+				_, err = b.mark(ctx, h, token, 0)
 			}
 		}
 		return err
@@ -145,7 +145,7 @@ func (b *Bucket) Keys(ctx context.Context) ([]string, error) {
 	var keys []string
 	err := b.run(ctx, "list keys", func(ctx context.Context, h *handle) error {
 		c, err := ask(ctx, func(ctx context.Context) (*cursor, error) {
-			return h.follow(ctx, jetstream.ConsumerConfig{HeadersOnly: true})
+			return b.follow(ctx, h, jetstream.ConsumerConfig{HeadersOnly: true})
 		})
 		if err != nil {
 			return err
@@ -190,15 +190,14 @@ func (b *Bucket) publish(ctx context.Context, h *handle, token string, value []b
 }
 
 // mark writes a deletion, which itself goes after a while.
-func (b *Bucket) mark(ctx context.Context, h *handle, token string, rev uint64) error {
+func (b *Bucket) mark(ctx context.Context, h *handle, token string, rev uint64) (uint64, error) {
 	m := nats.NewMsg(b.subject(token))
 	m.Header.Set(kvOperation, kvPurge)
 	o := lifetime(markerKept)
 	if rev > 0 {
 		o = append(o, jetstream.WithExpectLastSequencePerSubject(rev))
 	}
-	_, err := h.publish(ctx, m, nil, o...)
-	return err
+	return h.publish(ctx, m, nil, o...)
 }
 
 func (h *handle) publish(ctx context.Context, m *nats.Msg, value []byte, o ...jetstream.PublishOpt) (uint64, error) {

@@ -105,7 +105,8 @@ func TestAnEmptyBucketHasNoKeys(t *testing.T) {
 
 func TestOneNameIsOneBucket(t *testing.T) {
 	s := openEmbedded(t)
-	if s.Bucket(BucketOptions{Name: "b"}) != s.Bucket(BucketOptions{Name: "b"}) {
+	one, two := s.Bucket(BucketOptions{Name: "b"}), s.Bucket(BucketOptions{Name: "b"})
+	if one != two {
 		t.Error("Bucket() twice gave two buckets, want one")
 	}
 }
@@ -221,6 +222,66 @@ func TestWatchTellsCurrentValuesFirstThenChangesInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.want(t, "-a", "end=")
+}
+
+func TestANodeThatLagsBehindDoesNotTakeAWatchBackInTime(t *testing.T) {
+	ctx, cancel := context.WithCancel(bounded(t))
+	defer cancel()
+	s := openEmbedded(t)
+	b := s.Bucket(BucketOptions{Name: "w"})
+	for n, key := range []string{"k", "gone", "n", "n", "n"} {
+		if rev, err := b.Put(ctx, key, fmt.Append(nil, n+1), 0); err != nil || rev != uint64(n+1) {
+			t.Fatalf("Put() = %d, %v, want %d", rev, err, n+1)
+		}
+	}
+	info, err := b.handle.Load().stream.Info(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []string
+	w := &watch{bucket: b, born: info.Created, high: 4, known: map[string]uint64{"k": 3}, f: func(e Entry) {
+		told = append(told, fmt.Sprintf("%s=%s %v", e.Key, e.Value, e.Deleted))
+		if e.Deleted {
+			cancel()
+		}
+	}}
+	w.session(ctx)
+	if want := []string{"n=5 false", "k= true"}; !reflect.DeepEqual(told, want) {
+		t.Errorf("Watch told %q after revision 4 with k at 3, want %q", told, want)
+	}
+}
+
+func TestAKeyDeletedWhileAWatchCatchesUpIsTold(t *testing.T) {
+	ctx := bounded(t)
+	s := openEmbedded(t)
+	b := s.Bucket(BucketOptions{Name: "w"})
+	for _, key := range []string{"a", "b"} {
+		if _, err := b.Put(ctx, key, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var told []string
+	w := &watch{bucket: b, known: map[string]uint64{}}
+	w.f = func(e Entry) {
+		told = append(told, fmt.Sprint(e.Key, e.Deleted))
+		if e.Key == "a" && !e.Deleted {
+			if err := b.Delete(ctx, "a", 0); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	c, err := w.begin(ctx, s.state.Load().ses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.stop()
+	c.barrier = 3
+	if err := w.catchUp(ctx, c); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"afalse", "bfalse", "atrue"}; !reflect.DeepEqual(told, want) {
+		t.Errorf("Watch told %q, want %q", told, want)
+	}
 }
 
 func TestASlowWatchMissesNoKeysLastValue(t *testing.T) {

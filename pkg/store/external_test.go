@@ -142,6 +142,18 @@ func operatorMode(t *testing.T, n *node) []byte {
 	return creds
 }
 
+func TestMoreReplicasThanTheClusterHasNodesIsTold(t *testing.T) {
+	n := newNode(t, freeAddress(t))
+	n.start(t)
+	s := openStore(t, Options{URLs: []string{n.url()}, Replicas: 3})
+	b := s.Bucket(BucketOptions{Name: "b"})
+	eventually(t, "the reason", s.wantFault("replicas > 1"))
+	wantDown(t, s, b)
+	if got := s.Stats().Losses; got != 0 {
+		t.Errorf("Stats().Losses = %d, want 0: the cluster is there", got)
+	}
+}
+
 func TestAClusterThatLostEverythingIsFilledAgain(t *testing.T) {
 	var log logBuffer
 	n := newNode(t, freeAddress(t))

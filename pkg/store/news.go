@@ -38,12 +38,17 @@ func (s *Store) sendNews(ses *session) {
 				s.dropped.Add(1)
 			}
 		case <-ses.ctx.Done():
-			for range len(s.news) {
-				<-s.news
-				s.dropped.Add(1)
-			}
+			s.dropNews()
 			return
 		}
+	}
+}
+
+// dropNews drops what waits; only one goroutine at a time receives from news.
+func (s *Store) dropNews() {
+	for range len(s.news) {
+		<-s.news
+		s.dropped.Add(1)
 	}
 }
 
@@ -83,11 +88,13 @@ func (sub *subscription) begin(ses *session) error {
 }
 
 func (sub *subscription) listen(ctx context.Context, ns *nats.Subscription) {
-	for {
+	for counted := 0; ; {
 		m, err := ns.NextMsgWithContext(ctx)
 		switch {
 		case errors.Is(err, nats.ErrSlowConsumer):
-			sub.store.dropped.Add(1)
+			lost, _ := ns.Dropped()
+			sub.store.dropped.Add(uint64(lost - counted))
+			counted = lost
 		case err != nil || sub.stopped.Load():
 			return
 		default:

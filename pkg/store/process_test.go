@@ -50,9 +50,14 @@ func (p *process) signal(t testing.TB, sig syscall.Signal) {
 	if err := p.cmd.Process.Signal(sig); err != nil {
 		t.Errorf("signal %s: %v", sig, err)
 	}
-	if sig == syscall.SIGKILL {
+	switch sig {
+	case syscall.SIGKILL:
 		p.cmd.Wait() // It says that it was killed.
 		p.cmd = nil
+	case syscall.SIGSTOP: // Sent is not yet stopped.
+		if _, err := syscall.Wait4(p.cmd.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil {
+			t.Errorf("waiting for the stop: %v", err)
+		}
 	}
 }
 

@@ -18,9 +18,9 @@ const (
 	// pingEvery and pingsOut end a connection whose server has frozen.
 	pingEvery = 2 * time.Second
 	pingsOut  = 2
-	// writeBound ends a connection whose server does not read. A write holds the client's lock, so it is also the most
-	// that a call can outlast its context.
-	writeBound = 2 * time.Second
+	// writeBound ends a connection whose server does not read; an embedded one does not read while the disk syncs. A
+	// write holds the client's lock, so it is also the most that a call can outlast its context.
+	writeBound = 4 * time.Second
 )
 
 // linker makes a connection with the given client options. hangUp ends what the connection needs, after it is closed.

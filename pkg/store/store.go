@@ -22,7 +22,7 @@ const (
 	// callBound ends a call whose context has no earlier deadline.
 	callBound = 5 * time.Second
 	// checkBound ends one look at whether JetStream answers.
-	checkBound = 2 * time.Second
+	checkBound = 4 * time.Second
 	// checkEvery is the pause between two looks at a store that is well; a failed call brings the next one forward.
 	checkEvery = 5 * time.Second
 	// recheckEvery is the pause while a bucket is unavailable.
@@ -254,6 +254,7 @@ func (s *Store) found(ses *session) error {
 			return err
 		}
 	}
+	s.dropNews()
 	ses.wg.Go(func() { s.sendNews(ses) })
 	s.state.Store(&state{ses: ses})
 	s.mu.Unlock()
@@ -266,7 +267,9 @@ func (s *Store) lost(why error, closing bool) {
 	if closing {
 		why = errClosed
 	}
+	s.mu.Lock() // From here on no subscription begins in the session.
 	s.state.Store(&state{why: why})
+	s.mu.Unlock()
 	if closing {
 		return
 	}

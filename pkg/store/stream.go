@@ -22,7 +22,8 @@ const (
 	// the deletion from the key's absence.
 	markerKept = time.Minute
 
-	// proofToken is the key of the write that proves that a bucket takes writes. No encoded key is like it.
+	// proofToken is the key of a write that proves that the bucket takes writes, or that a reader is up to date. No
+	// encoded key is like it.
 	proofToken = "="
 
 	// askAgain is how long a request waits for its answer before it is made again; then twice as long, and so on.
@@ -105,7 +106,7 @@ func (b *Bucket) look(ctx context.Context, ses *session, verdict bool) (*handle,
 	settled := was != nil && was.ses == ses && was.err == nil
 	h.stream, h.err = b.find(ctx, ses, settled)
 	if h.err == nil && h.proved != doubts {
-		if err := b.mark(ctx, h, proofToken, 0); !isFull(err) { // A refusal is an answer too.
+		if _, err := b.mark(ctx, h, proofToken, 0); !isFull(err) { // A refusal is an answer too.
 			h.err = err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +33,7 @@ var errGap = errors.New("a change was missed")
 // blocks; f runs in its goroutine. After an outage all current values come again, and what is gone meanwhile comes as
 // Deleted. Two quick changes of one key may come as the later one.
 func (b *Bucket) Watch(ctx context.Context, f func(Entry)) {
-	w := &watch{bucket: b, f: f, known: map[string]struct{}{}}
+	w := &watch{bucket: b, f: f, known: map[string]uint64{}}
 	for {
 		w.session(ctx)
 		select {
@@ -46,11 +47,13 @@ func (b *Bucket) Watch(ctx context.Context, f func(Entry)) {
 	}
 }
 
-// watch is what outlives a watch's sessions: the keys whose values f has.
+// watch is what outlives a watch's sessions: what f knows.
 type watch struct {
 	bucket *Bucket
 	f      func(Entry)
-	known  map[string]struct{}
+	known  map[string]uint64 // the revisions of the values that f has
+	high   uint64            // the greatest revision told, of the stream made at born
+	born   time.Time
 }
 
 // session watches until something breaks; what it was, the store knows better.
@@ -75,7 +78,7 @@ func (w *watch) session(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		if ok {
+		if _, known := w.known[e.Key]; ok && (known || !e.Deleted) {
 			w.tell(e)
 		}
 	}
@@ -88,40 +91,50 @@ func (w *watch) begin(ctx context.Context, ses *session) (*cursor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ask(ctx, func(ctx context.Context) (*cursor, error) { return h.follow(ctx, jetstream.ConsumerConfig{}) })
+	info, err := ask(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) { return h.stream.Info(ctx) })
+	if err != nil {
+		return nil, err
+	}
+	if !info.Created.Equal(w.born) {
+		w.born, w.high = info.Created, 0 // The bucket is another one: its revisions begin anew.
+	}
+	return ask(ctx, func(ctx context.Context) (*cursor, error) {
+		return w.bucket.follow(ctx, h, jetstream.ConsumerConfig{})
+	})
 }
 
-// catchUp tells the current values, and then which known keys are not among them.
+// catchUp tells the current values, and then which known keys are not among them. A node that lags behind may begin
+// with values that f knows to be old: they are left out.
 func (w *watch) catchUp(ctx context.Context, c *cursor) error {
-	missing := w.known
-	w.known = map[string]struct{}{}
+	before, high := w.known, w.high
+	w.known = map[string]uint64{}
 	for !c.current() {
 		e, ok, err := c.next(ctx)
 		if err != nil {
-			for key := range missing {
-				w.known[key] = struct{}{} // Not told yet.
-			}
+			maps.Copy(before, w.known)
+			w.known = before
 			return err
 		}
-		if ok && !e.Deleted {
-			delete(missing, e.Key)
-			w.tell(e)
+		rev, known := before[e.Key]
+		_, told := w.known[e.Key]
+		if !ok || e.Revision <= high && e.Revision != rev || e.Deleted && !known && !told {
+			continue
 		}
+		delete(before, e.Key)
+		w.tell(e)
 	}
-	for key := range missing {
+	for key := range before {
 		w.f(Entry{Key: key, Deleted: true})
 	}
 	return nil
 }
 
 func (w *watch) tell(e Entry) {
+	w.high = max(w.high, e.Revision)
 	if e.Deleted {
-		if _, known := w.known[e.Key]; !known {
-			return
-		}
 		delete(w.known, e.Key)
 	} else {
-		w.known[e.Key] = struct{}{}
+		w.known[e.Key] = e.Revision
 	}
 	w.f(e)
 }
@@ -134,14 +147,19 @@ type cursor struct {
 	prefix    string // of the subjects, before the token
 	delivered uint64 // messages so far, as the server counts them
 	initial   uint64 // messages that were there when the cursor was made
-	caughtUp  bool
+	caughtUp  bool   // they have been read
+	barrier   uint64 // a revision that was there too, though the cursor's node may not have it yet
+	last      uint64 // the last revision read
 }
 
-func (h *handle) follow(ctx context.Context, cfg jetstream.ConsumerConfig) (*cursor, error) {
-	stream := h.stream.CachedInfo().Config
+func (b *Bucket) follow(ctx context.Context, h *handle, cfg jetstream.ConsumerConfig) (*cursor, error) {
+	barrier, err := b.barrier(ctx, h)
+	if err != nil {
+		return nil, err
+	}
 	cfg.DeliverSubject = h.ses.nc.NewInbox()
 	cfg.DeliverPolicy = jetstream.DeliverLastPerSubjectPolicy
-	cfg.FilterSubject = stream.Subjects[0]
+	cfg.FilterSubject = b.subject(">")
 	cfg.AckPolicy = jetstream.AckNonePolicy
 	cfg.MaxDeliver = 1
 	cfg.MemoryStorage = true
@@ -160,15 +178,28 @@ func (h *handle) follow(ctx context.Context, cfg jetstream.ConsumerConfig) (*cur
 	info := consumer.CachedInfo()
 	initial := info.NumPending + info.Delivered.Consumer
 	return &cursor{
-		ses: h.ses, sub: sub, prefix: strings.TrimSuffix(stream.Subjects[0], ">"), initial: initial, caughtUp: initial == 0,
+		ses: h.ses, sub: sub, prefix: b.subject(""), initial: initial, caughtUp: initial == 0, barrier: barrier,
 	}, nil
+}
+
+// barrier makes a revision that is newer than every write acknowledged so far. Among several nodes the cursor may be on
+// one that lags behind, and only there is it needed.
+func (b *Bucket) barrier(ctx context.Context, h *handle) (uint64, error) {
+	if h.stream.CachedInfo().Config.Replicas == 1 {
+		return 0, nil
+	}
+	rev, err := b.mark(ctx, h, proofToken, 0)
+	if isFull(err) {
+		return 0, nil // Then without it.
+	}
+	return rev, err
 }
 
 // stop ends the cursor; the server removes its own half when nobody listens any more.
 func (c *cursor) stop() { c.sub.Unsubscribe() }
 
 // current says that all values that were there at the beginning have been read.
-func (c *cursor) current() bool { return c.caughtUp }
+func (c *cursor) current() bool { return c.caughtUp && c.last >= c.barrier }
 
 // next waits for a message. ok is false for one that is no entry.
 func (c *cursor) next(ctx context.Context) (e Entry, ok bool, err error) {
@@ -186,6 +217,7 @@ func (c *cursor) next(ctx context.Context) (e Entry, ok bool, err error) {
 		return Entry{}, false, err
 	}
 	c.delivered++
+	c.last = meta.Sequence.Stream
 	if meta.Sequence.Consumer != c.delivered {
 		return Entry{}, false, errGap
 	}

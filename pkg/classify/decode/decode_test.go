@@ -25,17 +25,44 @@ type encoder interface {
 
 // codings makes an encoder for each coding that can be read.
 var codings = map[string]func(w io.Writer) encoder{
-	"gzip":    func(w io.Writer) encoder { return gzip.NewWriter(w) },
+	"gzip":    gzipped,
 	"x-gzip":  func(w io.Writer) encoder { z, _ := gzip.NewWriterLevel(w, 0); return z },
-	"deflate": func(w io.Writer) encoder { return zlib.NewWriter(w) },
+	"deflate": zlibbed,
 	"Deflate": func(w io.Writer) encoder { z, _ := flate.NewWriter(w, 9); return z },
-	"br":      func(w io.Writer) encoder { return brotli.NewWriterLevel(w, 5) },
-	"zstd":    func(w io.Writer) encoder { return newEncoder(w, zstd.WithEncoderCRC(true)) },
+	"br":      brotlied,
+	"zstd":    zstded,
 	"ZSTD": func(w io.Writer) encoder {
 		return newEncoder(w, zstd.WithEncoderCRC(false), zstd.WithSingleSegment(true))
 	},
 	"GZIP": func(w io.Writer) encoder { z, _ := gzip.NewWriterLevel(w, gzip.HuffmanOnly); return z },
+
+	"gzip, br":      func(w io.Writer) encoder { return layered(w, brotlied, gzipped) },
+	"zstd ,deflate": func(w io.Writer) encoder { return layered(w, zlibbed, zstded) },
+	"deflate,gzip,x-gzip,\tdeflate": func(w io.Writer) encoder {
+		return layered(w, zlibbed, gzipped, gzipped, zlibbed)
+	},
 }
+
+func gzipped(w io.Writer) encoder  { return gzip.NewWriter(w) }
+func zlibbed(w io.Writer) encoder  { return zlib.NewWriter(w) }
+func brotlied(w io.Writer) encoder { return brotli.NewWriterLevel(w, 5) }
+func zstded(w io.Writer) encoder   { return newEncoder(w, zstd.WithEncoderCRC(true)) }
+
+// layers is an encoder inside another.
+type layers struct{ inner, outer encoder }
+
+// layered applies the last coding first, so that the first one's bytes go to w.
+func layered(w io.Writer, outer func(io.Writer) encoder, inner ...func(io.Writer) encoder) encoder {
+	e := outer(w)
+	if len(inner) == 0 {
+		return e
+	}
+	return layers{layered(e, inner[0], inner[1:]...), e}
+}
+
+func (l layers) Write(p []byte) (int, error) { return l.inner.Write(p) }
+func (l layers) Flush() error                { return errors.Join(l.inner.Flush(), l.outer.Flush()) }
+func (l layers) Close() error                { return errors.Join(l.inner.Close(), l.outer.Close()) }
 
 func newEncoder(w io.Writer, o ...zstd.EOption) encoder {
 	z, err := zstd.NewWriter(w, append(o, zstd.WithWindowSize(1<<20))...)
@@ -196,6 +223,10 @@ func TestACorruptBodyIsFound(t *testing.T) {
 		{"a reserved block", "zstd", []byte("\x28\xB5\x2F\xFD\x00\x58\x07\x00\x00")},
 		{"a block over 128 KiB", "zstd", []byte("\x28\xB5\x2F\xFD\x00\x58\xFC\xFF\xFF")},
 		{"an unknown coding", "compress", []byte("x")},
+		{"an unknown coding inside", "compress, gzip", []byte("x")},
+		{"a coding without a name", "gzip,", []byte("x")},
+		{"more codings than anybody uses", "gzip,gzip,gzip,gzip,gzip", []byte("x")},
+		{"a coding that was not applied", "gzip, br", encode(t, "br", "data: 1234567890\n\n")},
 	} {
 		for _, n := range []int{1, 1000} {
 			if _, whole, err := decode(tt.coding, tt.body, n); whole || !errors.Is(err, ErrCorrupt) {

@@ -37,6 +37,7 @@ func (s *Scanner) plainValue(p []byte, i int) int {
 		if end == len(p) || p[end] != '"' {
 			return i
 		}
+		s.size = end - i - 1
 		s.tell(String, p[i+1:min(end, i+1+MaxValue)])
 		return end + 1
 	case c == 'n':

@@ -12,13 +12,14 @@ type Paths struct{ nodes []node }
 type node struct {
 	field    Field
 	elements uint16 // the place of an array's elements, 0 if none is wanted
-	maybe    uint64 // a bit for the sum of each key: most keys of a document are not wanted
 	keys     []edge
+	first    [64]uint8 // by the sum of a key: one more than its place in keys, 0 for none, as most keys are not wanted
 }
 
 type edge struct {
-	key string
-	to  uint16
+	key  string
+	to   uint16
+	next uint8 // the next key of the same sum, as in first
 }
 
 const (
@@ -59,8 +60,7 @@ func (p *Paths) step(at uint16, key string) uint16 {
 	if key == "*" {
 		n.elements = to
 	} else {
-		n.maybe |= 1 << sum(key)
-		n.keys = append(n.keys, edge{key, to})
+		n.add(key, to)
 	}
 	p.nodes = append(p.nodes, node{})
 	return to
@@ -69,15 +69,24 @@ func (p *Paths) step(at uint16, key string) uint16 {
 // sum is a number below 64 that differs for most pairs of keys.
 func sum[T string | []byte](key T) uint { return (uint(key[0]) + 7*uint(len(key))) & 63 }
 
+// add adds a key; a node has fewer than 256.
+func (n *node) add(key string, to uint16) {
+	first := &n.first[sum(key)]
+	n.keys = append(n.keys, edge{key, to, *first})
+	*first = uint8(len(n.keys))
+}
+
 // find is the place of a key inside n.
 func (n *node) find(key []byte) uint16 {
-	if len(key) == 0 || n.maybe&(1<<sum(key)) == 0 {
+	if len(key) == 0 {
 		return dead
 	}
-	for i := range n.keys {
-		if n.keys[i].key == string(key) {
-			return n.keys[i].to
+	for i := n.first[sum(key)]; i != 0; {
+		e := &n.keys[i-1]
+		if e.key == string(key) {
+			return e.to
 		}
+		i = e.next
 	}
 	return dead
 }

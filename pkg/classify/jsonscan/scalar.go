@@ -46,6 +46,8 @@ func (s *Scanner) close(b []byte) {
 		s.keep(b)
 		s.loneHigh()
 		b = s.buf
+	} else {
+		s.size = len(b)
 	}
 	if s.isKey {
 		s.at, s.st = dead, colon
@@ -66,10 +68,11 @@ func (s *Scanner) keep(b []byte) {
 		return
 	}
 	if !s.held {
-		s.buf, s.held = s.buf[:0], true
+		s.buf, s.held, s.size = s.buf[:0], true, 0
 	}
 	if len(b) > 0 {
 		s.loneHigh()
+		s.size += len(b)
 		s.buf = append(s.buf, b[:min(len(b), max(0, MaxValue-len(s.buf)))]...)
 	}
 }
@@ -161,7 +164,11 @@ func (s *Scanner) loneHigh() {
 }
 
 func (s *Scanner) rune(r rune) {
-	if s.want && len(s.buf) < MaxValue {
+	if !s.want {
+		return
+	}
+	s.size += utf8.RuneLen(r)
+	if len(s.buf) < MaxValue {
 		s.buf = utf8.AppendRune(s.buf, r)
 	}
 }

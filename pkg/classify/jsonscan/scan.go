@@ -77,6 +77,7 @@ type Scanner struct {
 	want  bool   // the string or number is to be told
 	held  bool   // part of it lies in buf
 	buf   []byte
+	size  int   // bytes of it so far, also those that buf has no room for
 	hex   uint8 // digits of \u read so far
 	code  rune  // their value
 	high  rune  // a high surrogate that waits for its low one
@@ -87,7 +88,7 @@ type Scanner struct {
 
 // New returns a scanner that tells sink the values at paths.
 func New(paths *Paths, sink Sink) *Scanner {
-	s := &Scanner{paths: paths, sink: sink, buf: make([]byte, 0, MaxValue+4)}
+	s := &Scanner{paths: paths, sink: sink}
 	s.Reset(paths)
 	return s
 }
@@ -108,6 +109,9 @@ func (s *Scanner) State() State {
 	}
 	return Open
 }
+
+// Size is how many bytes the string that is being told has, also those beyond MaxValue. A Sink may ask for it.
+func (s *Scanner) Size() int { return s.size }
 
 // Feed reads the next bytes and returns how many of them are good: fewer than len(p) when the text is broken.
 func (s *Scanner) Feed(p []byte) int {

@@ -14,6 +14,7 @@ var ErrTooLong = errors.New("event is longer than the limit")
 type Event struct {
 	Name []byte // the last event field, empty for the default "message"
 	Data []byte // the data lines joined by LF; nil: the block had none, and the standard dispatches nothing
+	Bare bool   // the standard drops this block, which has no field but lines from one with "{" on: they are Data
 
 	// The block's place in the stream, in bytes: Start is where the one before ended, End is behind the blank line's
 	// LF, or behind its CR (the LF of a CRLF may not be here yet).
@@ -43,6 +44,7 @@ type Framer struct {
 	// The unfinished block.
 	name, data  []byte
 	named, fed  bool // it has an event field, a data field
+	bare        bool // data is of lines that are no fields
 	nameB, held []byte
 	size        int   // its bytes so far, without comments and line ends
 	end         int64 // where the last finished block ends
@@ -207,9 +209,23 @@ func (f *Framer) field(line []byte, carried bool) {
 	}
 	switch string(name) {
 	case "data":
+		if f.bare {
+			f.data, f.held, f.fed, f.bare = nil, f.held[:0], false, false
+		}
 		f.addData(value, carried)
 	case "event":
 		f.setName(value, carried)
+	default:
+		f.addBare(line, carried)
+	}
+}
+
+// addBare keeps a line that is no field where it may be JSON without a "data:" before it: from a line with "{" on, in
+// a block without data.
+func (f *Framer) addBare(line []byte, carried bool) {
+	if f.bare || !f.fed && line[0] == '{' {
+		f.bare = true
+		f.addData(line, carried)
 	}
 }
 
@@ -252,7 +268,11 @@ func (f *Framer) ownData() {
 	}
 }
 
+// ownName copies once: many chunks may come behind a long name.
 func (f *Framer) ownName() {
+	if len(f.name) == 0 || len(f.nameB) > 0 && &f.name[0] == &f.nameB[0] {
+		return
+	}
 	f.nameB = append(f.nameB[:0], f.name...)
 	f.name = f.nameB
 }
@@ -271,13 +291,14 @@ func (f *Framer) take(ev *Event) bool {
 	if f.named {
 		ev.Name = f.name
 	}
+	ev.Bare = f.bare
 	if f.fed {
 		ev.Data = f.data[:len(f.data):len(f.data)]
 		if ev.Data == nil {
 			ev.Data = []byte{}
 		}
 	}
-	f.name, f.data, f.named, f.fed, f.size = nil, nil, false, false, 0
+	f.name, f.data, f.named, f.fed, f.bare, f.size = nil, nil, false, false, false, 0
 	return ok
 }
 

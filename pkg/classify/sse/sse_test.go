@@ -33,6 +33,9 @@ func show(ev Event) string {
 	if ev.Data != nil {
 		data = fmt.Sprintf("%q", ev.Data)
 	}
+	if ev.Bare {
+		data = "bare " + data
+	}
 	return fmt.Sprintf("%s %s %d-%d", ev.Name, data, ev.Start, ev.End)
 }
 
@@ -60,6 +63,11 @@ var streams = []struct {
 	{"the stream ends in a comment", "data: a\n\n: bye", []string{` "a" 0-9`}},
 	{"the stream ends in a field name", "data: a\n\nda", []string{` "a" 0-9`}},
 	{"the stream is half a byte order mark", "\xEF\xBB", []string{}},
+	{"JSON without a field name is shown as such", "data: a\n\n{\"error\":{}}\n\ndata: b\n\n", []string{` "a" 0-9`, ` bare "{\"error\":{}}" 9-23`, ` "b" 23-32`}},
+	{"JSON on several lines without a field name", "{\r\n  \"error\": {\r\n  }\r\n}\r\n\r\n", []string{` bare "{\n  \"error\": {\n  }\n}" 0-26`}},
+	{"JSON without a field name at the end", "data: a\n\n{\"error\":1}", []string{` "a" 0-9`, `tail  bare "{\"error\":1}" 9-20`}},
+	{"what looks like JSON gives way to data", "{x\n}\ndata: a\n{y\n\ndata: b\n\n", []string{` "a" 0-17`, ` "b" 17-26`}},
+	{"what looks like JSON has a name", "event: e\n{x\n\n", []string{`e bare "{x" 0-13`}},
 	{"a colon in the data stays", "data: {\"a\":1}\n\n", []string{` "{\"a\":1}" 0-15`}},
 	{"blank lines come first", "\n\r\n\rdata: a\n\n", []string{` "a" 4-13`}},
 	{"the name comes behind the data", "data: a\nevent: n\n\n", []string{`n "a" 0-18`}},
@@ -146,7 +154,7 @@ func FuzzFramer(f *testing.F) {
 		fr := New(len(in))
 		fr.Feed([]byte(in))
 		for ev, ok := fr.Next(); ok; ev, ok = fr.Next() {
-			if ev.Data != nil {
+			if ev.Data != nil && !ev.Bare {
 				got = append(got, fmt.Sprintf("%q %q", ev.Name, ev.Data))
 			}
 		}

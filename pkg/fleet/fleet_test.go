@@ -1,0 +1,508 @@
+package fleet
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"understudy/pkg/chain/breaker"
+)
+
+// few is some beats, in which everything that can be told has been.
+const few = 5 * beat
+
+// in runs f in a bubble with a world and n replicas of it, and a provider that is down.
+func in(t *testing.T, s breaker.Settings, n int, f func(t *testing.T, w *world, p *provider, r []*replica)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w, p := newWorld(), &provider{answer: breaker.Failure, takes: time.Second}
+		var all []*replica
+		for range n {
+			all = append(all, w.replica(t, s, p))
+		}
+		f(t, w, p, all)
+	})
+}
+
+func TestWhatOneReplicaOpensIsOpenOnAll(t *testing.T) {
+	in(t, settings(), 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fail(5)
+		time.Sleep(few)
+		expect(t, breaker.Open, r...)
+		for _, x := range r {
+			if x.call(breaker.Success) || x.went(breaker.Open) != 1 {
+				t.Errorf("%s lets a call pass, or has told of %d openings; want none and 1", x.name, x.went(breaker.Open))
+			}
+		}
+		stop(r...)
+	})
+}
+
+func TestFailuresOnDifferentReplicasAddUpToOneTrip(t *testing.T) {
+	for name, ratio := range map[string]float64{"in a row": 0, "of a ratio": 0.5} {
+		t.Run(name, func(t *testing.T) {
+			s := settings()
+			if ratio > 0 {
+				s.Failures, s.Ratio, s.Window, s.MinCalls = 1000, ratio, time.Minute, 10
+			}
+			in(t, s, 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+				if ratio > 0 {
+					for i := range 5 {
+						r[i%3].call(breaker.Success)
+					}
+				}
+				r[0].fail(2)
+				time.Sleep(few)
+				r[1].fail(2)
+				time.Sleep(few)
+				expect(t, breaker.Closed, r...)
+				r[2].fail(1)
+				time.Sleep(few)
+				expect(t, breaker.Open, r...)
+				if got := r[0].breaker.Truth(); got.Gen != 1 || got.Streak != 1 {
+					t.Errorf("truth = %+v, want the first generation's first opening", got)
+				}
+				stop(r...)
+			})
+		})
+	}
+}
+
+func TestFailuresOfOneMomentOpenOnce(t *testing.T) {
+	in(t, settings(), 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+		for _, x := range r {
+			x.fail(4)
+		}
+		time.Sleep(few)
+		expect(t, breaker.Open, r...)
+		for _, x := range r {
+			if x.went(breaker.Open) != 1 || x.breaker.Truth().Gen != 1 {
+				t.Errorf("%s told of %d openings, the last of generation %d; want 1 of the first", x.name, x.went(breaker.Open), x.breaker.Truth().Gen)
+			}
+		}
+		stop(r...)
+	})
+}
+
+func TestAnIdleReplicaDoesNotTripFromABusyOnesMixedResults(t *testing.T) {
+	in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+		w.delay = 15 * time.Millisecond
+		for i := range 200 {
+			r[0].fail(1 + i%4)
+			if i%3 == 0 { // sometimes in a beat of its own
+				time.Sleep(2 * few)
+			}
+			r[0].call(breaker.Success)
+			time.Sleep(time.Duration(i%7) * 10 * time.Millisecond)
+		}
+		time.Sleep(few)
+		expect(t, breaker.Closed, r...)
+		stop(r...)
+	})
+}
+
+func TestALateStarterLearnsTheState(t *testing.T) {
+	in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fail(5)
+		r[1].breaker.Cool(time.Now().Add(100 * time.Second))
+		time.Sleep(40 * time.Second)
+		late := w.replica(t, settings(), p)
+		time.Sleep(few)
+		expect(t, breaker.Open, append(r, late)...)
+		left := time.Until(late.breaker.Returns())
+		if want := 60 * time.Second; left > want || left < want-time.Second {
+			t.Errorf("Returns() of the late one in %s, want in about %s: the cooldown's rest", left, want)
+		}
+		time.Sleep(20*time.Second - few - 10*time.Millisecond)
+		if got := late.breaker.State(); got != breaker.Open {
+			t.Errorf("state just before the open period is over = %s, want open", got)
+		}
+		time.Sleep(20 * time.Millisecond)
+		if got := late.breaker.State(); got != breaker.HalfOpen {
+			t.Errorf("state just after = %s, want half-open", got)
+		}
+		stop(append(r, late)...)
+	})
+}
+
+func TestCooldownsAreSharedAndTheLaterEndHolds(t *testing.T) {
+	in(t, settings(), 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+		long := time.Now().Add(time.Minute)
+		r[0].breaker.Cool(long)
+		r[1].breaker.Cool(time.Now().Add(5 * time.Second))
+		time.Sleep(few)
+		r[2].breaker.Cool(time.Now().Add(5 * time.Second))
+		time.Sleep(few)
+		for _, x := range r {
+			if d := x.breaker.Cooling().Sub(long).Abs(); d > slack {
+				t.Errorf("%s cools until %s off the longest, want within %s", x.name, d, slack)
+			}
+		}
+		before := w.writes
+		time.Sleep(50 * time.Second)
+		if w.writes != before {
+			t.Errorf("writes in 50 s in which nothing is new = %d, want 0", w.writes-before)
+		}
+		time.Sleep(11 * time.Second)
+		if !r[2].call(breaker.Success) {
+			t.Error("after the cooldown no call passes, want one")
+		}
+		stop(r...)
+	})
+}
+
+func TestLostNewsDelaysATripButDoesNotPreventIt(t *testing.T) {
+	for _, loss := range []float64{0.5, 1} {
+		in(t, settings(), 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+			w.loss, w.delay = loss, 30*time.Millisecond
+			calls := 0
+			for r[0].breaker.State() == breaker.Closed {
+				r[calls%3].fail(1)
+				if calls++; calls > 15 {
+					t.Fatalf("%d failures on three replicas with %v of the news lost, and no trip", calls, loss)
+				}
+				time.Sleep(few)
+			}
+			expect(t, breaker.Open, r...)
+			stop(r...)
+		})
+	}
+}
+
+func TestOneProbeAPeriodForTheWholeFleet(t *testing.T) {
+	in(t, settings(), 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+		w.delay = 20 * time.Millisecond
+		began := time.Now()
+		r[0].fail(5)
+		time.Sleep(10*time.Minute - time.Second)
+		// Open for 60 s, then for 120 s, which is the most; each probe takes a second.
+		want := []time.Duration{60 * time.Second, 181 * time.Second, 302 * time.Second, 423 * time.Second, 544 * time.Second}
+		if len(p.probes) != len(want) {
+			t.Fatalf("probes in ten minutes = %d, want %d", len(p.probes), len(want))
+		}
+		for i, at := range p.probes {
+			if d := at.Sub(began) - want[i]; d < 0 || d > 10*few {
+				t.Errorf("probe %d at %s, want at about %s", i, at.Sub(began), want[i])
+			}
+		}
+		expect(t, breaker.Open, r...)
+		p.answer = breaker.Success
+		time.Sleep(2 * time.Minute)
+		expect(t, breaker.Closed, r...)
+		if len(p.probes) != len(want)+1 {
+			t.Errorf("probes = %d, want one more", len(p.probes))
+		}
+		stop(r...)
+	})
+}
+
+func TestAProbeThatSaysNothingIsRepeatedByOneReplica(t *testing.T) {
+	in(t, settings(), 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+		p.answer = breaker.Excluded
+		r[0].fail(5)
+		time.Sleep(time.Minute + 5*time.Minute)
+		for i, at := range p.probes[1:] {
+			if d := at.Sub(p.probes[i]); d < again {
+				t.Errorf("probe %d is made %s after the one before, want at least %s", i+1, d, again)
+			}
+		}
+		if n := len(p.probes); n < 5 || n > 30 {
+			t.Errorf("probes in five minutes half-open = %d, want 5 to 30", n)
+		}
+		expect(t, breaker.HalfOpen, r...)
+		stop(r...)
+	})
+}
+
+func TestAProbeThatTakesTooLongIsTheNextReplicasToMake(t *testing.T) {
+	in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+		p.takes = time.Hour
+		r[0].fail(5)
+		time.Sleep(3*time.Minute + 30*time.Second)
+		for i, at := range p.probes[1:] {
+			if d := at.Sub(p.probes[i]); d < tenure {
+				t.Errorf("probe %d begins %s after the one before, want at least %s: never two at once", i+1, d, tenure)
+			}
+		}
+		if n := len(p.probes); n < 2 || n > 3 {
+			t.Errorf("probes in two and a half minutes = %d, want 2 or 3", n)
+		}
+		stop(r...)
+	})
+}
+
+func TestAnotherReplicaTakesOverFromOneThatDies(t *testing.T) {
+	for name, probe := range map[string]bool{"in its probe": true, "as it leads": false} {
+		t.Run(name, func(t *testing.T) {
+			s := settings()
+			s.Probe = probe
+			in(t, s, 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+				p.takes, p.answer = 30*time.Second, breaker.Success
+				r[0].fail(5)
+				time.Sleep(time.Minute + few)
+				dead, alive := 0, []*replica{}
+				for i, x := range r {
+					if x.breaker.Check() == nil || x.fleet.trials[target].done != nil {
+						dead = i
+						x.kill()
+						continue
+					}
+					alive = append(alive, x)
+				}
+				if len(alive) != 2 {
+					t.Fatalf("replicas without the trial = %d, want 2 (%s has it)", len(alive), r[dead].name)
+				}
+				if probe {
+					time.Sleep(tenure + again + p.takes + few)
+					expect(t, breaker.Closed, alive...)
+				} else {
+					time.Sleep(tenure + again + few)
+					if a, b := alive[0].breaker.Check(), alive[1].breaker.Check(); (a == nil) == (b == nil) {
+						t.Errorf("Check() of the two that are left = %v and %v, want that one of them leads", a, b)
+					}
+				}
+				stop(alive...)
+			})
+		})
+	}
+}
+
+func TestAnOrdinaryRequestTriesOnOneReplicaAlone(t *testing.T) {
+	s := settings()
+	s.Probe = false
+	in(t, s, 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fail(5)
+		for range 3 * 60 { // the leader has no traffic for a while
+			time.Sleep(time.Second)
+			leads := 0
+			for _, x := range r {
+				if x.breaker.State() == breaker.HalfOpen && x.breaker.Check() == nil {
+					leads++
+				}
+			}
+			if leads > 1 {
+				t.Fatalf("replicas that would try = %d, want at most 1", leads)
+			}
+		}
+		passed := 0
+		for range 20 {
+			for _, x := range r {
+				if x.call(breaker.Success) {
+					passed++
+					time.Sleep(few)
+					expect(t, breaker.Closed, r...)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if passed < 20 {
+			t.Errorf("calls that passed = %d, want the trial and all after it", passed)
+		}
+		stop(r...)
+	})
+}
+
+func TestACoolingTargetIsNotProbed(t *testing.T) {
+	in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fail(5)
+		r[1].breaker.Cool(time.Now().Add(100 * time.Second))
+		time.Sleep(99 * time.Second)
+		if len(p.probes) != 0 {
+			t.Errorf("probes while it cools = %d, want 0", len(p.probes))
+		}
+		time.Sleep(2 * time.Second)
+		if len(p.probes) != 1 {
+			t.Errorf("probes after that = %d, want 1", len(p.probes))
+		}
+		time.Sleep(time.Second)
+		stop(r...)
+	})
+}
+
+func TestWithoutAStoreEachReplicaDecidesAlone(t *testing.T) {
+	for name, l := range map[string]link{"that fails": down, "that hangs": hanging} {
+		t.Run(name, func(t *testing.T) {
+			in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+				for _, x := range r {
+					x.node.set(l)
+				}
+				r[0].fail(5)
+				time.Sleep(30 * time.Second)
+				if got := states(r...); got[0] != "open" || got[1] != "closed" {
+					t.Errorf("states = %v, want open and closed", got)
+				}
+				if !r[1].call(breaker.Success) {
+					t.Error("the other replica refuses a call, want it served")
+				}
+				p.answer = breaker.Success
+				time.Sleep(40 * time.Second)
+				if got := states(r...); got[0] != "closed" || len(p.probes) != 1 {
+					t.Errorf("states = %v after %d probes, want closed after one", got, len(p.probes))
+				}
+				r[1].fail(5)
+				time.Sleep(few)
+				for _, x := range r { // the store is back
+					x.node.set(up)
+				}
+				time.Sleep(2*patience + few)
+				expect(t, breaker.Closed, r...) // the second generation of the one beats the first of the other
+				stop(r...)
+			})
+		})
+	}
+}
+
+func TestAReplicaThatWasCutOffComesBackToTheFleetsTruth(t *testing.T) {
+	for name, l := range map[string]link{"and got errors": down, "and got no answers": hanging, "and wrote unheard": deaf} {
+		t.Run(name, func(t *testing.T) {
+			in(t, settings(), 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+				r[2].node.set(l)
+				r[0].fail(5)
+				time.Sleep(few)
+				expect(t, breaker.Open, r[:2]...)
+				r[2].fail(5)
+				time.Sleep(5 * time.Second)
+				r[2].node.set(up)
+				time.Sleep(2*patience + few)
+				expect(t, breaker.Open, r...)
+				if got := r[2].went(breaker.Open); got != 1 {
+					t.Errorf("openings of the one that was cut off = %d, want 1: to open a little longer is no transition", got)
+				}
+				stop(r...)
+			})
+		})
+	}
+}
+
+func TestASingleNodeThatRestartsIsStillOpen(t *testing.T) {
+	in(t, settings(), 1, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fail(5)
+		opened := time.Now()
+		time.Sleep(25 * time.Second)
+		r[0].kill()
+		again := start(t, "again", w.node(), settings(), p)
+		time.Sleep(few)
+		if got := again.breaker.State(); got != breaker.Open {
+			t.Fatalf("state after the restart = %s, want open", got)
+		}
+		if got := again.breaker.Returns().Sub(opened); got > time.Minute || got < 59*time.Second {
+			t.Errorf("Returns() = %s after the opening, want the minute that it began with", got)
+		}
+		if got := again.breaker.Last(); got != r[0].breaker.Last() {
+			t.Errorf("Last() = %q, want %q", got, r[0].breaker.Last())
+		}
+		time.Sleep(35*time.Second + p.takes + few)
+		if got := again.breaker.Truth(); len(p.probes) != 1 || got.Gen != 2 || got.Streak != 2 {
+			t.Errorf("after %d probes the truth = %+v, want one probe and the second opening in a row", len(p.probes), got)
+		}
+		stop(again)
+	})
+}
+
+func TestAStoreThatIsLostIsFilledAgain(t *testing.T) {
+	in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fail(5)
+		r[1].breaker.Cool(time.Now().Add(time.Hour))
+		time.Sleep(few)
+		w.change(func() { w.buckets = map[string]*bucketData{} })
+		time.Sleep(few)
+		late := w.replica(t, settings(), p)
+		time.Sleep(few)
+		expect(t, breaker.Open, append(r, late)...)
+		if left := time.Until(late.breaker.Cooling()); left < 59*time.Minute {
+			t.Errorf("the late one cools for %s, want about an hour", left)
+		}
+		stop(append(r, late)...)
+	})
+}
+
+func TestTwoTargetsOfOneNameHaveNothingToDoWithEachOther(t *testing.T) {
+	in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+		s := settings()
+		other := breaker.New(target, s, func(breaker.Transition) {})
+		r[1].fleet.Stop()
+		r[1].breaker, r[1].target.Breaker, r[1].target.Key = other, other, "a/sonnet of the new config"
+		r[1].fleet.Start(t.Context())
+		r[0].fail(5)
+		r[0].breaker.Cool(time.Now().Add(time.Minute))
+		time.Sleep(few)
+		if got := other.Check(); got != nil {
+			t.Errorf("Check() of the one with another key = %v, want nil", got)
+		}
+		stop(r...)
+	})
+}
+
+func TestATargetThatAReloadBringsFollowsAtOnce(t *testing.T) {
+	in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+		has := false
+		r[1].fleet.Stop()
+		r[1].fleet.o.Targets = func() []Target {
+			if has {
+				return []Target{r[1].target}
+			}
+			return nil
+		}
+		r[1].fleet.Start(t.Context())
+		r[0].fail(5)
+		r[0].breaker.Cool(time.Now().Add(time.Minute))
+		time.Sleep(few)
+		has = true
+		time.Sleep(few)
+		expect(t, breaker.Open, r...)
+		if left := time.Until(r[1].breaker.Cooling()); left < 59*time.Second {
+			t.Errorf("it cools for %s, want about a minute", left)
+		}
+		stop(r...)
+	})
+}
+
+func TestWhatIsNotOursIsNotRead(t *testing.T) {
+	in(t, settings(), 1, func(t *testing.T, w *world, p *provider, r []*replica) {
+		for _, name := range []string{"truths", "cooldowns"} {
+			if _, err := (bucket{r[0].node, name}).Create(t.Context(), target, []byte(`{"gen":`), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, text := range []string{"", "{", `[]`, `{"replica":"x","items":[{"target":"gone","tally":{"failed":9,"trailing":9}}]}`} {
+			r[0].node.Publish(subject, []byte(text))
+		}
+		time.Sleep(few)
+		expect(t, breaker.Closed, r...)
+		stop(r...)
+	})
+}
+
+func TestWhoLeavesTheFleetDecidesAlone(t *testing.T) {
+	s := settings()
+	s.Probe = false
+	in(t, s, 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fail(5)
+		time.Sleep(few)
+		stop(r...)
+		time.Sleep(time.Minute)
+		for _, x := range r {
+			if !x.call(breaker.Success) {
+				t.Errorf("%s lets no call try, want one", x.name)
+			}
+		}
+	})
+}
+
+func TestTheEndOfItsContextEndsAFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, p := newWorld(), &provider{takes: time.Hour}
+		r := w.replica(t, settings(), p)
+		stop(r)
+		ctx, cancel := context.WithCancel(t.Context())
+		r.fleet.Start(ctx)
+		r.fail(5)
+		time.Sleep(61 * time.Second)
+		cancel()
+		r.fleet.wg.Wait() // the probe that runs included
+		if len(p.probes) != 1 {
+			t.Errorf("probes = %d, want the one that was ended", len(p.probes))
+		}
+	})
+}
