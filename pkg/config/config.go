@@ -253,7 +253,6 @@ type Store struct {
 
 // Recovery bounds the calls that the service makes on its own account.
 type Recovery struct {
-	RetryBudget float64 // most of them, as a share of live requests
 	Rate        float64 // most of them in a second
 	Jitter      float64 // 0 to 1: share of a pause that is left to chance
 	ProbeTokens int     // most that probes may spend in an hour

@@ -120,7 +120,7 @@ func TestRecoveryRateIsPerSecondWhateverItsUnit(t *testing.T) {
 }
 
 func TestRecoveryMayLeaveNothingToChanceAndNoShare(t *testing.T) {
-	c := mustParse(t, "recovery: {retry_budget: 0, jitter: 0}"+oneTarget("", ", retry: {budget: 0}"))
+	c := mustParse(t, "recovery: {jitter: 0}"+oneTarget("", ", retry: {budget: 0}"))
 	if got, want := c.Recovery, (Recovery{Rate: 5, ProbeTokens: 100_000}); got != want {
 		t.Errorf("Recovery = %+v, want %+v", got, want)
 	}

@@ -221,10 +221,10 @@ type fileNATS struct {
 }
 
 type fileRecovery struct {
-	RetryBudget float64 `yaml:"retry_budget"`
-	Rate        rate    `yaml:"rate"`
-	Jitter      float64 `yaml:"jitter"`
-	ProbeTokens int     `yaml:"probe_tokens"`
+	RetryBudget unsupported `yaml:"retry_budget"`
+	Rate        rate        `yaml:"rate"`
+	Jitter      float64     `yaml:"jitter"`
+	ProbeTokens int         `yaml:"probe_tokens"`
 }
 
 // defaults is what holds where the file says nothing. The element "*" of a map is what each of its elements starts as.
@@ -280,6 +280,6 @@ func defaults() fileRoot {
 		MaxRetryAfter: time.Minute,
 		Mode:          "enforce",
 		Store:         fileStore{Embedded: fileEmbedded{Dir: "./data"}, NATS: fileNATS{Replicas: 1}},
-		Recovery:      fileRecovery{RetryBudget: 0.1, Rate: 5, Jitter: 0.2, ProbeTokens: 100_000},
+		Recovery:      fileRecovery{Rate: 5, Jitter: 0.2, ProbeTokens: 100_000},
 	}
 }

@@ -100,7 +100,7 @@ func TestPlannedFileIsRefusedOnlyForWhatIsNotSupportedYet(t *testing.T) {
 		"chains.support-chat.degrade[0]", "chains.support-chat.degrade[1]", "chains.support-chat.degrade[2]",
 		"chains.support-chat.cache", "chains.support-chat.queue", "chains.support-chat.budget",
 		"chains.support-chat.idempotency",
-		"chains.nightly-summaries.degrade[0]", "jobs",
+		"chains.nightly-summaries.degrade[0]", "recovery.retry_budget", "jobs",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("Load refuses %q, want %q", got, want)
@@ -201,7 +201,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			URLs:  []string{"nats://n1.mesh:4222", "tls://n2.mesh:4222"},
 			Creds: "/etc/u/nats.creds", Replicas: 3,
 		},
-		Recovery: Recovery{RetryBudget: 0.05, Rate: 0.5, Jitter: 0.5, ProbeTokens: 5000},
+		Recovery: Recovery{Rate: 0.5, Jitter: 0.5, ProbeTokens: 5000},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("Load(full.yaml) =\n%+v\nwant\n%+v", c, want)

@@ -59,11 +59,9 @@ func (c *compiler) creds(p, s string) string {
 
 func (c *compiler) recovery() {
 	f := &c.f.Recovery
-	c.share("recovery.retry_budget", f.RetryBudget)
 	c.share("recovery.jitter", f.Jitter)
 	c.positive("recovery.probe_tokens", f.ProbeTokens)
 	c.out.Recovery = Recovery{
-		RetryBudget: f.RetryBudget,
 		Rate:        float64(f.Rate),
 		Jitter:      f.Jitter,
 		ProbeTokens: f.ProbeTokens,
