@@ -85,10 +85,11 @@ func (r deathRow) charged(t *testing.T, s *Stack) {
 	s.calls(t, c.id, "a:0 b:1")
 }
 
-func TestDeathAfterContentIsAnHonestEndAndCharged(t *testing.T) {
-	t.Parallel()
+// deathIsCharged: and its end is an honest one.
+func deathIsCharged(t *testing.T, p plan) {
 	rows, chains := deathRows("first_content")
-	s := startStack(t, plan{chains: chains})
+	p.chains = chains
+	s := startStack(t, p)
 	t.Run("rows", func(t *testing.T) {
 		for _, row := range rows {
 			t.Run(row.name, func(t *testing.T) {

@@ -10,16 +10,41 @@ import (
 	"time"
 )
 
-func TestFiveFailuresOpenTheBreakerAndOneSuccessClosesIt(t *testing.T) {
+// breakerRows are shown on one replica, and on two that share a store.
+var breakerRows = []struct {
+	name string
+	run  func(*testing.T, plan)
+}{
+	{"five failures open the breaker and one success closes it", fiveFailures},
+	{"a rate-limited target rests as long as it said", rateLimited},
+	{"the caller's fault comes back byte for byte", callersFault},
+	{"an open chain says when to come back", comeBack},
+	{"a hang-up gives the half-open permit back", halfOpenHangUp},
+	{"death after content is charged", deathIsCharged},
+	{"a reload keeps the breakers of targets that stay", reloadKeeps},
+}
+
+func TestBreakers(t *testing.T) {
 	t.Parallel()
+	for _, row := range breakerRows {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			row.run(t, plan{})
+		})
+	}
+}
+
+func fiveFailures(t *testing.T, p plan) {
 	c := chain{name: "five", api: "anthropic", on: []string{"a", "b"}, breaker: fileBreaker{Failures: 5, OpenFor: 3 * time.Second}}
-	s := startStack(t, plan{chains: []chain{c}})
+	p.chains = []chain{c}
+	s := startStack(t, p)
 	bad := call{path: messages, chain: "five", script: "a=529", id: "bad"}
 	for i := range 5 {
-		served{by: "b", target: "five/b", rung: 1, attempts: 2, reason: "overloaded"}.check(t, bad, s.sdk(within(t, patience), t, bad))
+		served{by: "b", target: "five/b", rung: 1, attempts: 2, reason: "overloaded", noHints: p.replicas > 1}.check(t, bad, s.sdk(within(t, patience), t, bad))
 		s.calls(t, "bad", fmt.Sprintf("a:%d b:%d", i+1, i+1))
 	}
 	opened := time.Now()
+	s.agree(t, "five/a", open)
 	sixth := call{path: messages, chain: "five", script: "a=ok", id: "sixth"}
 	a := s.sdk(within(t, patience), t, sixth)
 	if time.Since(opened) < c.breaker.OpenFor { // else the machine was too busy to say
@@ -39,15 +64,26 @@ func TestFiveFailuresOpenTheBreakerAndOneSuccessClosesIt(t *testing.T) {
 	served{by: "a", target: "five/a", rung: 0, attempts: 1}.check(t, good, s.sdk(within(t, patience), t, good))
 }
 
-func TestARateLimitedTargetRestsAsLongAsItSaid(t *testing.T) {
-	t.Parallel()
+// agree waits until all replicas see a breaker as one of them does; the one replica that there is sees it at once.
+func (s *Stack) agree(t *testing.T, target string, state float64) {
+	t.Helper()
+	if len(s.services) > 1 {
+		s.breaker(t, target, state)
+	}
+}
+
+func rateLimited(t *testing.T, p plan) {
 	c := chain{name: "limited", api: "anthropic", on: []string{"a", "b"}, breaker: fileBreaker{Failures: 1, OpenFor: time.Hour}}
-	s := startStack(t, plan{chains: []chain{c}})
+	p.chains = []chain{c}
+	s := startStack(t, p)
 	limited := call{path: messages, chain: "limited", script: "a=429 retry-after=2, ok", id: "limited"}
 	asked := time.Now()
-	served{by: "b", target: "limited/b", rung: 1, attempts: 2, reason: "rate_limited"}.check(t, limited, s.sdk(within(t, patience), t, limited))
+	served{by: "b", target: "limited/b", rung: 1, attempts: 2, reason: "rate_limited", noHints: p.replicas > 1}.check(t, limited, s.sdk(within(t, patience), t, limited))
 	s.calls(t, "limited", "a:1 b:1")
 
+	if len(s.services) > 1 {
+		s.each(t, atLeast(0.001), "understudy_cooldown_seconds", "target", "limited/a")
+	}
 	a := s.sdk(within(t, patience), t, limited)
 	if time.Since(asked) < 2*time.Second { // else the machine was too busy to say
 		served{by: "b", target: "limited/b", rung: 1, reason: a.header.Get("x-llm-fallback-reason")}.check(t, limited, a)
@@ -63,13 +99,12 @@ func TestARateLimitedTargetRestsAsLongAsItSaid(t *testing.T) {
 	s.breaker(t, "limited/a", closed) // a rate limit never trips
 }
 
-func TestTheCallersFaultComesBackByteForByte(t *testing.T) {
-	t.Parallel()
-	chains := []chain{
+func callersFault(t *testing.T, p plan) {
+	p.chains = []chain{
 		{name: "claude", api: "anthropic", on: []string{"a", "b"}, breaker: fileBreaker{Failures: 1, OpenFor: time.Hour}},
 		{name: "gpt", api: "openai", on: []string{"a", "b"}, breaker: fileBreaker{Failures: 1, OpenFor: time.Hour}},
 	}
-	s := startStack(t, plan{chains: chains})
+	s := startStack(t, p)
 	for _, path := range []string{messages, chats, responsed} {
 		for _, status := range []string{"400", "413", "422"} {
 			t.Run(path+" "+status, func(t *testing.T) {
@@ -143,14 +178,14 @@ func TestASpentChainTellsTheMostTellingFailure(t *testing.T) {
 	}
 }
 
-func TestAnOpenChainSaysWhenToComeBack(t *testing.T) {
-	t.Parallel()
+func comeBack(t *testing.T, p plan) {
 	brief := fileBreaker{Failures: 1, OpenFor: 20 * time.Second}
 	long := fileBreaker{Failures: 1, OpenFor: time.Hour}
-	s := startStack(t, plan{chains: []chain{
+	p.chains = []chain{
 		{name: "brief", api: "openai", on: []string{"a", "b"}, breaker: brief},
 		{name: "long", api: "openai", on: []string{"a", "b"}, breaker: long},
-	}})
+	}
+	s := startStack(t, p)
 	for _, name := range []string{"brief", "long"} {
 		c := call{path: chats, chain: name, script: "*=503"}
 		s.raw(within(t, patience), t, c)

@@ -19,6 +19,7 @@ import (
 type file struct {
 	Server      fileServer              `yaml:"server"`
 	Envoy       fileEnvoy               `yaml:"envoy"`
+	Store       fileStore               `yaml:"store"`
 	Providers   map[string]fileProvider `yaml:"providers"`
 	Passthrough []filePassthrough       `yaml:"passthrough,omitempty"`
 	Targets     map[string]fileTarget   `yaml:"targets"`
@@ -44,6 +45,21 @@ type fileEnvoy struct {
 	TLS map[string]string `yaml:"tls,omitempty"`
 }
 
+// fileStore is one of the two.
+type fileStore struct {
+	Embedded *fileEmbedded `yaml:"embedded,omitempty"`
+	NATS     *fileNATS     `yaml:"nats,omitempty"`
+}
+
+type fileEmbedded struct {
+	Dir string `yaml:"dir"`
+}
+
+type fileNATS struct {
+	URLs     []string `yaml:"urls"`
+	Replicas int      `yaml:"replicas"`
+}
+
 type fileProvider struct {
 	API      string            `yaml:"api"`
 	Endpoint string            `yaml:"endpoint"`
@@ -62,14 +78,31 @@ type fileTarget struct {
 	Model    string      `yaml:"model"`
 	Family   string      `yaml:"model_family"`
 	Breaker  fileBreaker `yaml:"breaker,omitempty"`
+	Probe    *fileProbe  `yaml:"probe,omitempty"`
 }
 
 type fileBreaker struct {
-	Failures int           `yaml:"failures,omitempty"`
-	OpenFor  time.Duration `yaml:"open_for,omitempty"`
+	Failures   int           `yaml:"failures,omitempty"`
+	OpenFor    time.Duration `yaml:"open_for,omitempty"`
+	MaxOpenFor time.Duration `yaml:"max_open_for,omitempty"`
+	HalfOpen   string        `yaml:"half_open,omitempty"`
+	Ramp       fileRamp      `yaml:"ramp,omitempty"`
 }
 
+type fileRamp struct {
+	Interval time.Duration `yaml:"interval"`
+	Share    float64       `yaml:"share"`
+}
+
+type fileProbe struct {
+	Model string `yaml:"model"`
+}
+
+// atOnce is a ramp that lets all traffic through after a breaker has closed: that of every chain without its own.
+var atOnce = fileRamp{Interval: 10 * time.Second, Share: 1}
+
 type fileChain struct {
+	Mode      string            `yaml:"mode,omitempty"`
 	Select    string            `yaml:"select,omitempty"`
 	Match     []fileMatch       `yaml:"match,omitempty"`
 	Targets   []string          `yaml:"targets"`
@@ -119,6 +152,9 @@ func (c chain) target(provider string) string { return c.name + "/" + provider }
 // model is what a provider's model is called, so that a rewritten model shows.
 func model(provider string) string { return "m-" + provider }
 
+// probeModel is the model that probes ask, and nobody else.
+const probeModel = "m-cheapest"
+
 // account is a provider's name in the config: one for each dialect, as each has its own credential header.
 func account(provider, api string) string { return provider + "-" + api }
 
@@ -138,6 +174,7 @@ func (s *Stack) compose(t testing.TB, i int) file {
 	f := file{
 		Server:    fileServer{GRPC: s.services[i].grpc, Admin: s.services[i].admin},
 		Envoy:     fileEnvoy{Listen: s.listen, Admin: s.envoyAdmin},
+		Store:     s.store(i),
 		Providers: map[string]fileProvider{},
 		Targets:   map[string]fileTarget{},
 	}
@@ -159,9 +196,19 @@ func (s *Stack) compose(t testing.TB, i int) file {
 	return f
 }
 
+// store is the one that the replicas share, or a replica's own.
+func (s *Stack) store(i int) fileStore {
+	if n := s.plan.nats; n != nil {
+		return fileStore{NATS: &fileNATS{URLs: n.urls(), Replicas: len(n.nodes)}}
+	}
+	return fileStore{Embedded: &fileEmbedded{Dir: filepath.Join(s.dir, fmt.Sprintf("store%d", i))}}
+}
+
 func (s *Stack) provider(t testing.TB, endpoint, account, api string) fileProvider {
 	keyFile := filepath.Join(s.dir, account+".key")
-	write(t, keyFile, []byte(key(account)))
+	if _, err := os.Stat(keyFile); err != nil { // a service must not see it half written again
+		write(t, keyFile, []byte(key(account)))
+	}
 	p := fileProvider{API: api, Endpoint: endpoint, Insecure: true, Auth: auth(api, keyFile)}
 	if endpoint[:5] == "https" {
 		p.CA, p.Insecure = filepath.Join(s.dir, "ca.pem"), false
@@ -184,9 +231,16 @@ func (f *file) addChains(t testing.TB, chains []chain) {
 
 func (f *file) addChain(t testing.TB, c chain) {
 	t.Helper()
+	if c.breaker.Ramp == (fileRamp{}) {
+		c.breaker.Ramp = atOnce
+	}
+	var probe *fileProbe
+	if c.breaker.HalfOpen == "probe" {
+		probe = &fileProbe{Model: probeModel}
+	}
 	for _, provider := range c.on {
 		c.more.Targets = append(c.more.Targets, c.target(provider))
-		f.Targets[c.target(provider)] = fileTarget{account(provider, c.api), model(provider), "m", c.breaker}
+		f.Targets[c.target(provider)] = fileTarget{account(provider, c.api), model(provider), "m", c.breaker, probe}
 	}
 	var name, body yaml.Node
 	name.SetString(c.name)

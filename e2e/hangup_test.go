@@ -82,10 +82,10 @@ func TestFiveHundredHangUpsLeaveNothingBehind(t *testing.T) { // alone: it is he
 	s.survives(t)
 }
 
-func TestAHangUpGivesTheHalfOpenPermitBack(t *testing.T) {
-	t.Parallel()
+func halfOpenHangUp(t *testing.T, p plan) {
 	c := chain{name: "half", api: "anthropic", on: []string{"a", "b"}, breaker: fileBreaker{Failures: 1, OpenFor: time.Second}}
-	s := startStack(t, plan{chains: []chain{c}})
+	p.chains = []chain{c}
+	s := startStack(t, p)
 	s.sdk(within(t, patience), t, call{path: messages, chain: "half", script: "a=529"})
 	s.breaker(t, "half/a", open)
 

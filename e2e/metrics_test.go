@@ -120,8 +120,25 @@ const (
 	open   = 2
 )
 
-// breaker waits until the breaker of a target is in a state.
+// breaker waits until the breaker of a target is in a state, on every replica.
 func (s *Stack) breaker(t testing.TB, target string, state float64) {
 	t.Helper()
-	s.reads(t, is(state), "understudy_breaker_state", "target", target)
+	s.each(t, is(state), "understudy_breaker_state", "target", target)
+}
+
+// each waits until a sum is as wanted on every replica.
+func (s *Stack) each(t testing.TB, want func(float64) bool, name string, labels ...string) {
+	t.Helper()
+	eventually(t, patience, func() error {
+		for i := range s.services {
+			m, err := s.metrics(t.Context(), i)
+			if err != nil {
+				return err
+			}
+			if got := m.sum(name, labels...); !want(got) {
+				return fmt.Errorf("replica %d: %s%v = %v", i, name, labels, got)
+			}
+		}
+		return nil
+	})
 }

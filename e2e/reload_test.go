@@ -34,23 +34,18 @@ func TestAReloadUnderLoadDropsNothing(t *testing.T) { // alone: it is heavy
 	s.reads(t, is(1), "understudy_config_reload_success")
 }
 
-func TestAReloadKeepsTheBreakersOfTargetsThatStay(t *testing.T) {
-	t.Parallel()
+func reloadKeeps(t *testing.T, p plan) {
 	kept := chain{name: "kept", api: "anthropic", on: []string{"a", "b"}, breaker: fileBreaker{Failures: 1, OpenFor: time.Hour}}
-	s := startStack(t, plan{chains: []chain{kept}})
+	p.chains = []chain{kept}
+	s := startStack(t, p)
 	s.sdk(within(t, patience), t, call{path: messages, chain: "kept", script: "a=529"})
 	s.breaker(t, "kept/a", open)
 
 	s.plan.chains = append(s.plan.chains, chain{name: "new", api: "anthropic", on: []string{"b", "a"}})
-	s.compose(t, 0).save(t, s.services[0].config)
-	s.breaker(t, "new/b", closed)
-	eventually(t, patience, func() error {
-		a := s.sdk(within(t, patience), t, call{path: messages, chain: "new", script: "*=ok", id: "new"})
-		if got := a.header.Get("x-llm-target"); got != "new/b" {
-			return fmt.Errorf("served by %q, %v", got, a.err)
-		}
-		return nil
-	})
+	for i, service := range s.services {
+		s.compose(t, i).save(t, service.config)
+	}
+	s.each(t, is(1), "understudy_breaker_share", "target", "new/b") // it is known there, and closed
 	c := call{path: messages, chain: "kept", script: "*=ok", id: "after"}
 	if a := s.sdk(within(t, patience), t, c); a.header.Get("x-llm-target") != "kept/b" {
 		t.Errorf("served by %q, want kept/b: the breaker of kept/a was open", a.header.Get("x-llm-target"))

@@ -20,7 +20,7 @@ func TestTwoReplicasPassTheSameRows(t *testing.T) { // alone: it is heavy
 	patient := chain{name: "patient", api: "anthropic", on: []string{"a", "b"}}
 	patient.more.Deadlines = fileDeadlines{FirstContent: time.Second, Answer: time.Minute}
 	chains = append(append(append(chains, more...), flowing...), patient)
-	s := startStack(t, plan{replicas: 2, chains: chains})
+	s := startStack(t, plan{replicas: 2, nats: startNATS(t, 1), chains: chains})
 	t.Run("rows", func(t *testing.T) {
 		for _, row := range failing {
 			row.want.noHints = true
@@ -46,4 +46,13 @@ func TestTwoReplicasPassTheSameRows(t *testing.T) { // alone: it is heavy
 		}
 	}
 	s.survives(t)
+}
+
+// Two replicas that share a store have one breaker for each target.
+func TestTwoReplicasPassTheBreakerRows(t *testing.T) {
+	t.Parallel()
+	nats := startNATS(t, 1)
+	for _, row := range breakerRows {
+		t.Run(row.name, func(t *testing.T) { row.run(t, plan{replicas: 2, nats: nats}) })
+	}
 }

@@ -23,11 +23,12 @@ import (
 
 // plan is what a test wants of its stack.
 type plan struct {
-	envoy    string // version; "" is envoyMain
-	replicas int    // of the service; 0 is 1
-	tls      bool   // the providers speak HTTP/2 over TLS
-	hop      string // how front and hop meet; "" is the default
-	socket   bool   // Envoy reaches the service through a socket file
+	envoy    string   // version; "" is envoyMain
+	replicas int      // of the service; 0 is 1
+	tls      bool     // the providers speak HTTP/2 over TLS
+	hop      string   // how front and hop meet; "" is the default
+	socket   bool     // Envoy reaches the service through a socket file
+	nats     *cluster // the store that the replicas share; nil: each has its own
 	chains   []chain
 	edit     func(*file) // the last word on the config
 }
@@ -44,7 +45,8 @@ type Stack struct {
 	endpoints  map[string]string             // also dead, nodns, empty
 	services   []*service
 	envoy      *process
-	listen     string // of the front
+	solos      []*process // Envoys that know one replica each
+	listen     string     // of the front
 	envoyAdmin string
 	http       *http.Client
 }
@@ -202,11 +204,37 @@ func (s *Stack) startService(t testing.TB, i int) (err error) {
 	})
 }
 
-func (s *Stack) startEnvoy(t testing.TB) error {
-	bootstrap := filepath.Join(s.dir, "envoy.yaml")
-	config := s.services[0].config
+func (s *Stack) startEnvoy(t testing.TB) (err error) {
+	s.envoy, err = s.runEnvoy(t, "envoy", s.services[0].config)
+	return err
+}
+
+// solo starts an Envoy that knows replica i alone, and is the stack as it is seen through that one.
+func (s *Stack) solo(t testing.TB, i int) *Stack {
+	t.Helper()
+	name := fmt.Sprintf("solo%d", i)
+	view := *s
+	view.listen, view.envoyAdmin = free(t), free(t)
+	view.services = s.services[i : i+1]
+	f := view.compose(t, 0)
+	f.Store = s.store(i)
+	f.Envoy.Services = []string{s.services[i].grpc}
+	config := filepath.Join(s.dir, name+".yaml")
+	f.save(t, config)
+	envoy, err := view.runEnvoy(t, name, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.solos = append(s.solos, envoy)
+	view.envoy, view.solos = envoy, nil
+	return &view
+}
+
+// runEnvoy starts an Envoy on the bootstrap of a config file.
+func (s *Stack) runEnvoy(t testing.TB, name, config string) (*process, error) {
+	bootstrap := filepath.Join(s.dir, name+".bootstrap.yaml")
 	if out, err := exec.Command(binary, "check", "-c", config).CombinedOutput(); err != nil {
-		return fmt.Errorf("extproc check: %w\n%s", err, out)
+		return nil, fmt.Errorf("extproc check: %w\n%s", err, out)
 	}
 	args := []string{"envoy", "-c", config}
 	if s.plan.hop != "" {
@@ -214,22 +242,22 @@ func (s *Stack) startEnvoy(t testing.TB) error {
 	}
 	out, err := output(exec.Command(binary, args...))
 	if err != nil {
-		return fmt.Errorf("extproc envoy: %w", err)
+		return nil, fmt.Errorf("extproc envoy: %w", err)
 	}
 	write(t, bootstrap, withoutEndpoints(t, out, "empty"))
 	program, err := envoys[s.plan.envoy]()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if out, err := exec.Command(program, "--mode", "validate", "-c", bootstrap).CombinedOutput(); err != nil {
-		return fmt.Errorf("envoy --mode validate: %w\n%s", err, out)
+		return nil, fmt.Errorf("envoy --mode validate: %w\n%s", err, out)
 	}
-	s.envoy, err = start("envoy", filepath.Join(s.dir, "envoy.log"), program, "-c", bootstrap,
+	envoy, err := start(name, filepath.Join(s.dir, name+".log"), program, "-c", bootstrap,
 		"--use-dynamic-base-id", "--concurrency", "2", "--log-level", "warning")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return s.envoy.ready(within(t, patience), func(ctx context.Context) error {
+	return envoy, envoy.ready(within(t, patience), func(ctx context.Context) error {
 		return s.is(ctx, "http://"+s.envoyAdmin+"/ready", http.StatusOK)
 	})
 }
@@ -261,9 +289,12 @@ func (s *Stack) is(ctx context.Context, url string, status int) error {
 }
 
 func (s *Stack) stopProcesses() {
-	if s.envoy != nil {
-		s.envoy.stop(5 * time.Second)
+	for _, envoy := range append(s.solos, s.envoy) {
+		if envoy != nil {
+			envoy.stop(5 * time.Second)
+		}
 	}
+	s.solos = nil
 	for _, service := range s.services {
 		if service.process != nil {
 			service.stop(5 * time.Second)
