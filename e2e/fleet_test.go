@@ -214,6 +214,7 @@ func (f *fleet) loseAll(t *testing.T) {
 			n.kill()
 		}
 		f.each(t, is(0), "understudy_store_up")
+		wait(t.Context(), 2*time.Second)
 	})
 	allServed(t, answers)
 	for _, view := range f.one {
