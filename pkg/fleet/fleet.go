@@ -64,8 +64,8 @@ type Options struct {
 
 // Fleet is one replica's part in it.
 //
-// Ownership: who calls Start calls Stop, which waits. Concurrency: its loop alone decides; watches and news only
-// write down what they hear, and let a breaker follow it at once.
+// Ownership: who calls Start calls Stop, which waits. Concurrency: its loop alone decides; watches only write
+// down what they hear, and news count in the breakers as they come.
 type Fleet struct {
 	o    Options
 	stop context.CancelFunc
@@ -150,9 +150,6 @@ func (f *Fleet) truth(e store.Entry) {
 		return // not ours
 	}
 	heard(f, f.truths, e, t)
-	if b := f.breaker(e.Key); b != nil {
-		b.Follow(t)
-	}
 }
 
 // heard takes down what a watch says.
@@ -164,15 +161,6 @@ func heard[T any](f *Fleet, in map[string]known[T], e store.Entry, value T) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	in[e.Key] = k
-}
-
-func (f *Fleet) breaker(key string) *breaker.Breaker {
-	for _, t := range f.o.Targets() {
-		if t.key() == key {
-			return t.Breaker
-		}
-	}
-	return nil
 }
 
 // agree makes the store and the breaker go by the better of their truths.

@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,10 +89,10 @@ func TestFailuresOfOneMomentOpenOnce(t *testing.T) {
 
 func TestAnIdleReplicaDoesNotTripFromABusyOnesMixedResults(t *testing.T) {
 	in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
-		w.delay = 15 * time.Millisecond
+		w.rough(0, 15*time.Millisecond)
 		for i := range 200 {
 			r[0].fail(1 + i%4)
-			if i%3 == 0 { // sometimes in a beat of its own
+			if i%5 < 3 { // mostly in a beat of its own
 				time.Sleep(2 * few)
 			}
 			r[0].call(breaker.Success)
@@ -98,6 +100,27 @@ func TestAnIdleReplicaDoesNotTripFromABusyOnesMixedResults(t *testing.T) {
 		}
 		time.Sleep(few)
 		expect(t, breaker.Closed, r...)
+		stop(r...)
+	})
+}
+
+func TestASuccessAnywhereEndsTheRowEverywhere(t *testing.T) {
+	in(t, settings(), 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fail(4)
+		time.Sleep(few)
+		r[1].call(breaker.Success)
+		time.Sleep(few)
+		r[2].fail(4)
+		time.Sleep(few)
+		expect(t, breaker.Closed, r...)
+		before := w.asked()
+		for range 100 {
+			r[1].call(breaker.Success)
+			time.Sleep(beat)
+		}
+		if got := w.asked() - before; got != 0 {
+			t.Errorf("calls of the store for a hundred successes = %d, want 0", got)
+		}
 		stop(r...)
 	})
 }
@@ -139,15 +162,20 @@ func TestCooldownsAreSharedAndTheLaterEndHolds(t *testing.T) {
 				t.Errorf("%s cools until %s off the longest, want within %s", x.name, d, slack)
 			}
 		}
-		before := w.writes
+		before := w.asked()
 		time.Sleep(50 * time.Second)
-		if w.writes != before {
-			t.Errorf("writes in 50 s in which nothing is new = %d, want 0", w.writes-before)
+		if got := w.asked() - before; got != 0 {
+			t.Errorf("calls of the store in 50 s in which nothing is new = %d, want 0", got)
 		}
 		time.Sleep(11 * time.Second)
 		if !r[2].call(breaker.Success) {
 			t.Error("after the cooldown no call passes, want one")
 		}
+		w.change(func() {
+			if n := len(w.data("cooldowns").entries); n != 0 {
+				t.Errorf("cooldowns kept after their end = %d, want 0", n)
+			}
+		})
 		stop(r...)
 	})
 }
@@ -155,7 +183,7 @@ func TestCooldownsAreSharedAndTheLaterEndHolds(t *testing.T) {
 func TestLostNewsDelaysATripButDoesNotPreventIt(t *testing.T) {
 	for _, loss := range []float64{0.5, 1} {
 		in(t, settings(), 3, func(t *testing.T, w *world, p *provider, r []*replica) {
-			w.loss, w.delay = loss, 30*time.Millisecond
+			w.rough(loss, 30*time.Millisecond)
 			calls := 0
 			for r[0].breaker.State() == breaker.Closed {
 				r[calls%3].fail(1)
@@ -164,6 +192,7 @@ func TestLostNewsDelaysATripButDoesNotPreventIt(t *testing.T) {
 				}
 				time.Sleep(few)
 			}
+			time.Sleep(2 * few)
 			expect(t, breaker.Open, r...)
 			stop(r...)
 		})
@@ -172,26 +201,42 @@ func TestLostNewsDelaysATripButDoesNotPreventIt(t *testing.T) {
 
 func TestOneProbeAPeriodForTheWholeFleet(t *testing.T) {
 	in(t, settings(), 3, func(t *testing.T, w *world, p *provider, r []*replica) {
-		w.delay = 20 * time.Millisecond
+		w.rough(0, 20*time.Millisecond)
 		began := time.Now()
 		r[0].fail(5)
 		time.Sleep(10*time.Minute - time.Second)
 		// Open for 60 s, then for 120 s, which is the most; each probe takes a second.
 		want := []time.Duration{60 * time.Second, 181 * time.Second, 302 * time.Second, 423 * time.Second, 544 * time.Second}
-		if len(p.probes) != len(want) {
-			t.Fatalf("probes in ten minutes = %d, want %d", len(p.probes), len(want))
+		if len(p.probed()) != len(want) {
+			t.Fatalf("probes in ten minutes = %d, want %d", len(p.probed()), len(want))
 		}
-		for i, at := range p.probes {
+		for i, at := range p.probed() {
 			if d := at.Sub(began) - want[i]; d < 0 || d > 10*few {
 				t.Errorf("probe %d at %s, want at about %s", i, at.Sub(began), want[i])
 			}
 		}
 		expect(t, breaker.Open, r...)
-		p.answer = breaker.Success
+		p.is(breaker.Success, time.Second)
 		time.Sleep(2 * time.Minute)
 		expect(t, breaker.Closed, r...)
-		if len(p.probes) != len(want)+1 {
-			t.Errorf("probes = %d, want one more", len(p.probes))
+		if len(p.probed()) != len(want)+1 {
+			t.Errorf("probes = %d, want one more", len(p.probed()))
+		}
+		stop(r...)
+	})
+}
+
+func TestOneProbeAPeriodHoweverShort(t *testing.T) {
+	s := settings()
+	s.OpenFor, s.MaxOpenFor = 2*time.Second, 2*time.Second
+	in(t, s, 3, func(t *testing.T, w *world, p *provider, r []*replica) {
+		w.rough(0, 10*time.Millisecond)
+		p.is(breaker.Failure, 500*time.Millisecond)
+		r[0].fail(5)
+		time.Sleep(100 * time.Second)
+		gen, probes := r[0].breaker.Truth().Gen, len(p.probed())
+		if d := int(gen) - probes; d < 0 || d > 1 || p.atOnce() != 1 {
+			t.Errorf("%d probes, at most %d at once, in %d open periods; want one each", probes, p.atOnce(), gen)
 		}
 		stop(r...)
 	})
@@ -199,15 +244,15 @@ func TestOneProbeAPeriodForTheWholeFleet(t *testing.T) {
 
 func TestAProbeThatSaysNothingIsRepeatedByOneReplica(t *testing.T) {
 	in(t, settings(), 3, func(t *testing.T, w *world, p *provider, r []*replica) {
-		p.answer = breaker.Excluded
+		p.is(breaker.Excluded, time.Second)
 		r[0].fail(5)
 		time.Sleep(time.Minute + 5*time.Minute)
-		for i, at := range p.probes[1:] {
-			if d := at.Sub(p.probes[i]); d < again {
+		for i, at := range p.probed()[1:] {
+			if d := at.Sub(p.probed()[i]); d < again {
 				t.Errorf("probe %d is made %s after the one before, want at least %s", i+1, d, again)
 			}
 		}
-		if n := len(p.probes); n < 5 || n > 30 {
+		if n := len(p.probed()); n < 5 || n > 30 {
 			t.Errorf("probes in five minutes half-open = %d, want 5 to 30", n)
 		}
 		expect(t, breaker.HalfOpen, r...)
@@ -217,16 +262,19 @@ func TestAProbeThatSaysNothingIsRepeatedByOneReplica(t *testing.T) {
 
 func TestAProbeThatTakesTooLongIsTheNextReplicasToMake(t *testing.T) {
 	in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
-		p.takes = time.Hour
+		p.is(breaker.Failure, time.Hour)
 		r[0].fail(5)
 		time.Sleep(3*time.Minute + 30*time.Second)
-		for i, at := range p.probes[1:] {
-			if d := at.Sub(p.probes[i]); d < tenure {
+		for i, at := range p.probed()[1:] {
+			if d := at.Sub(p.probed()[i]); d < tenure {
 				t.Errorf("probe %d begins %s after the one before, want at least %s: never two at once", i+1, d, tenure)
 			}
 		}
-		if n := len(p.probes); n < 2 || n > 3 {
+		if n := len(p.probed()); n < 2 || n > 3 {
 			t.Errorf("probes in two and a half minutes = %d, want 2 or 3", n)
+		}
+		if p.atOnce() != 1 {
+			t.Errorf("probes at once = %d, want 1", p.atOnce())
 		}
 		stop(r...)
 	})
@@ -238,23 +286,22 @@ func TestAnotherReplicaTakesOverFromOneThatDies(t *testing.T) {
 			s := settings()
 			s.Probe = probe
 			in(t, s, 3, func(t *testing.T, w *world, p *provider, r []*replica) {
-				p.takes, p.answer = 30*time.Second, breaker.Success
+				p.is(breaker.Success, 30*time.Second)
 				r[0].fail(5)
 				time.Sleep(time.Minute + few)
-				dead, alive := 0, []*replica{}
-				for i, x := range r {
-					if x.breaker.Check() == nil || x.fleet.trials[target].done != nil {
-						dead = i
+				var alive []*replica
+				for _, x := range r {
+					if x.breaker.Check() == nil || slices.Contains(p.by(), x.name) {
 						x.kill()
 						continue
 					}
 					alive = append(alive, x)
 				}
 				if len(alive) != 2 {
-					t.Fatalf("replicas without the trial = %d, want 2 (%s has it)", len(alive), r[dead].name)
+					t.Fatalf("replicas without the trial = %d, want 2", len(alive))
 				}
 				if probe {
-					time.Sleep(tenure + again + p.takes + few)
+					time.Sleep(tenure + again + 30*time.Second + few)
 					expect(t, breaker.Closed, alive...)
 				} else {
 					time.Sleep(tenure + again + few)
@@ -308,12 +355,12 @@ func TestACoolingTargetIsNotProbed(t *testing.T) {
 		r[0].fail(5)
 		r[1].breaker.Cool(time.Now().Add(100 * time.Second))
 		time.Sleep(99 * time.Second)
-		if len(p.probes) != 0 {
-			t.Errorf("probes while it cools = %d, want 0", len(p.probes))
+		if len(p.probed()) != 0 {
+			t.Errorf("probes while it cools = %d, want 0", len(p.probed()))
 		}
 		time.Sleep(2 * time.Second)
-		if len(p.probes) != 1 {
-			t.Errorf("probes after that = %d, want 1", len(p.probes))
+		if len(p.probed()) != 1 {
+			t.Errorf("probes after that = %d, want 1", len(p.probed()))
 		}
 		time.Sleep(time.Second)
 		stop(r...)
@@ -335,10 +382,10 @@ func TestWithoutAStoreEachReplicaDecidesAlone(t *testing.T) {
 				if !r[1].call(breaker.Success) {
 					t.Error("the other replica refuses a call, want it served")
 				}
-				p.answer = breaker.Success
+				p.is(breaker.Success, time.Second)
 				time.Sleep(40 * time.Second)
-				if got := states(r...); got[0] != "closed" || len(p.probes) != 1 {
-					t.Errorf("states = %v after %d probes, want closed after one", got, len(p.probes))
+				if got := states(r...); got[0] != "closed" || len(p.probed()) != 1 {
+					t.Errorf("states = %v after %d probes, want closed after one", got, len(p.probed()))
 				}
 				r[1].fail(5)
 				time.Sleep(few)
@@ -392,9 +439,9 @@ func TestASingleNodeThatRestartsIsStillOpen(t *testing.T) {
 		if got := again.breaker.Last(); got != r[0].breaker.Last() {
 			t.Errorf("Last() = %q, want %q", got, r[0].breaker.Last())
 		}
-		time.Sleep(35*time.Second + p.takes + few)
-		if got := again.breaker.Truth(); len(p.probes) != 1 || got.Gen != 2 || got.Streak != 2 {
-			t.Errorf("after %d probes the truth = %+v, want one probe and the second opening in a row", len(p.probes), got)
+		time.Sleep(36*time.Second + few)
+		if got := again.breaker.Truth(); len(p.probed()) != 1 || got.Gen != 2 || got.Streak != 2 {
+			t.Errorf("after %d probes the truth = %+v, want one probe and the second opening in a row", len(p.probed()), got)
 		}
 		stop(again)
 	})
@@ -436,10 +483,10 @@ func TestTwoTargetsOfOneNameHaveNothingToDoWithEachOther(t *testing.T) {
 
 func TestATargetThatAReloadBringsFollowsAtOnce(t *testing.T) {
 	in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
-		has := false
+		var has atomic.Bool
 		r[1].fleet.Stop()
 		r[1].fleet.o.Targets = func() []Target {
-			if has {
+			if has.Load() {
 				return []Target{r[1].target}
 			}
 			return nil
@@ -448,7 +495,7 @@ func TestATargetThatAReloadBringsFollowsAtOnce(t *testing.T) {
 		r[0].fail(5)
 		r[0].breaker.Cool(time.Now().Add(time.Minute))
 		time.Sleep(few)
-		has = true
+		has.Store(true)
 		time.Sleep(few)
 		expect(t, breaker.Open, r...)
 		if left := time.Until(r[1].breaker.Cooling()); left < 59*time.Second {
@@ -501,8 +548,8 @@ func TestTheEndOfItsContextEndsAFleet(t *testing.T) {
 		time.Sleep(61 * time.Second)
 		cancel()
 		r.fleet.wg.Wait() // the probe that runs included
-		if len(p.probes) != 1 {
-			t.Errorf("probes = %d, want the one that was ended", len(p.probes))
+		if len(p.probed()) != 1 {
+			t.Errorf("probes = %d, want the one that was ended", len(p.probed()))
 		}
 	})
 }

@@ -56,16 +56,20 @@ func (f *Fleet) hear(data []byte) {
 	if json.Unmarshal(data, &m) != nil || m.Replica == f.o.Replica {
 		return
 	}
-	for _, i := range m.Items {
-		b := f.breaker(i.Target)
-		if b == nil {
-			continue
+	for _, t := range f.o.Targets() {
+		for _, i := range m.Items {
+			if i.Target == t.key() {
+				f.observe(t, i.Tally)
+			}
 		}
-		b.Observe(i.Tally)
-		f.mu.Lock()
-		f.failing[i.Target] = i.Tally.Trailing > 0
-		f.mu.Unlock()
 	}
+}
+
+func (f *Fleet) observe(t Target, told breaker.Tally) {
+	t.Breaker.Observe(told)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failing[t.key()] = told.Trailing > 0
 }
 
 // cool brings the later end of t's cooldown to the store or from it. What is left of it counts, not what the wall
@@ -84,14 +88,11 @@ func (f *Fleet) cool(ctx context.Context, t Target) {
 	}
 }
 
-// cooldown takes down what the store says of a target's cooldown. A value that has expired is none.
+// cooldown takes down what the store says of a target's cooldown.
 func (f *Fleet) cooldown(e store.Entry) {
 	var until time.Time
 	if !e.Deleted && json.Unmarshal(e.Value, &until) != nil {
 		return // not ours
 	}
 	heard(f, f.cooldowns, e, until)
-	if b := f.breaker(e.Key); b != nil && !e.Deleted {
-		b.Cool(until)
-	}
 }

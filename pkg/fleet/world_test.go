@@ -27,7 +27,7 @@ type world struct {
 	loss    float64       // share of news lost on the way to each replica
 	delay   time.Duration // of news and watches, at most
 	seed    *rand.Rand
-	writes  int // that the store took
+	calls   int // of the store
 }
 
 type bucketData struct {
@@ -77,6 +77,25 @@ func (w *world) change(f func()) {
 
 func (n *node) set(l link) { n.w.change(func() { n.link = l }) }
 
+// rough makes news be lost, and everything late by at most delay.
+func (w *world) rough(loss float64, delay time.Duration) {
+	w.change(func() { w.loss, w.delay = loss, delay })
+}
+
+// asked is how many calls the store has had.
+func (w *world) asked() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.calls
+}
+
+func (w *world) late() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.wait()
+}
+
+// wait is how late something is. Caller holds mu.
 func (w *world) wait() time.Duration {
 	if w.delay == 0 {
 		return 0
@@ -164,22 +183,23 @@ func (b bucket) write(ctx context.Context, key string, value []byte, ttl time.Du
 			return
 		}
 		d.seq++
-		w.writes++
-		rev = d.seq
-		d.entries[key] = store.Entry{Key: key, Value: slices.Clone(value), Revision: rev}
+		e = store.Entry{Key: key, Value: slices.Clone(value), Revision: d.seq}
+		d.entries[key] = e
 		if ttl > 0 {
-			time.AfterFunc(ttl, func() { w.expire(b.name, key, rev) })
+			time.AfterFunc(ttl, func() { w.expire(b.name, e) })
 		}
-		if b.n.link == deaf {
+		if rev = d.seq; b.n.link == deaf {
 			rev, err = 0, store.ErrDown
 		}
 	})
+	time.Sleep(b.n.w.late())
 	return rev, err
 }
 
 // reach fails where the store cannot be reached.
 func (n *node) reach(ctx context.Context) error {
 	n.w.mu.Lock()
+	n.w.calls++
 	l := n.link
 	n.w.mu.Unlock()
 	switch l {
@@ -201,10 +221,10 @@ func (w *world) data(name string) *bucketData {
 	return d
 }
 
-func (w *world) expire(name, key string, rev uint64) {
+func (w *world) expire(name string, e store.Entry) {
 	w.change(func() {
-		if d := w.data(name); d.entries[key].Revision == rev {
-			delete(d.entries, key)
+		if d := w.data(name); d.entries[e.Key].Revision == e.Revision {
+			delete(d.entries, e.Key)
 		}
 	})
 }
@@ -258,9 +278,52 @@ func (d *bucketData) news(seen map[string]uint64) (tell []store.Entry) {
 
 // provider is what the targets' provider is like, for probes.
 type provider struct {
-	answer breaker.Outcome
-	takes  time.Duration // for one probe
-	probes []time.Time
+	mu      sync.Mutex
+	answer  breaker.Outcome
+	takes   time.Duration // for one probe
+	probes  []time.Time   // when each began
+	running []string      // by whom, now
+	most    int           // at once
+}
+
+func (p *provider) is(answer breaker.Outcome, takes time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answer, p.takes = answer, takes
+}
+
+func (p *provider) probed() []time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.probes)
+}
+
+// atOnce is how many probes ran at once, at most.
+func (p *provider) atOnce() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.most
+}
+
+// by is who probes now.
+func (p *provider) by() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.running)
+}
+
+func (p *provider) begin(name string) (answer breaker.Outcome, takes time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.probes, p.running = append(p.probes, time.Now()), append(p.running, name)
+	p.most = max(p.most, len(p.running))
+	return p.answer, p.takes
+}
+
+func (p *provider) end(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.running = slices.DeleteFunc(p.running, func(by string) bool { return by == name })
 }
 
 // replica is one process of the fleet.
@@ -310,10 +373,11 @@ func (r *replica) probe(ctx context.Context, p *provider) {
 		return
 	}
 	defer permit.Release()
-	p.probes = append(p.probes, time.Now())
+	answer, takes := p.begin(r.name)
+	defer p.end(r.name)
 	select {
-	case <-time.After(p.takes):
-		permit.Done(p.answer)
+	case <-time.After(takes):
+		permit.Done(answer)
 	case <-ctx.Done():
 	}
 }
@@ -346,7 +410,7 @@ func stop(all ...*replica) {
 	}
 }
 
-// openings counts how often the replica's breaker went to a state.
+// went counts how often the replica's breaker went to a state.
 func (r *replica) went(to breaker.State) (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
