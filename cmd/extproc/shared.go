@@ -44,6 +44,7 @@ type shared struct {
 	opened    time.Time
 	store     *store.Store
 	fleet     *fleet.Fleet
+	alone     bool // the store is in this process
 
 	truths, cooldowns, trials, keys *store.Bucket
 
@@ -71,7 +72,7 @@ func join(cfg *config.Config, p *processor.Processor, log *slog.Logger) (*shared
 		return nil, err
 	}
 	sh := &shared{
-		processor: p, log: log, opened: time.Now(), store: s,
+		processor: p, log: log, opened: time.Now(), store: s, alone: cfg.Store.Dir != "",
 		truths: s.Bucket(store.BucketOptions{Name: "breakers"}), cooldowns: s.Bucket(store.BucketOptions{Name: "cooldowns"}),
 		trials: s.Bucket(store.BucketOptions{Name: "trials"}), keys: s.Bucket(store.BucketOptions{Name: "keys"}),
 	}
@@ -105,7 +106,7 @@ func (s *shared) learn(ctx context.Context) {
 // run begins to share. probe makes a deliberate trial.
 func (s *shared) run(probe func(ctx context.Context, target string)) {
 	s.fleet = fleet.New(fleet.Options{
-		Replica: rand.Text(), Targets: s.targets, Probe: probe, News: s.store,
+		Replica: rand.Text(), Alone: s.alone, Targets: s.targets, Probe: probe, News: s.store,
 		Truths: s.truths, Cooldowns: s.cooldowns, Trials: s.trials,
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -55,6 +55,7 @@ type Bucket interface {
 // Options of a Fleet.
 type Options struct {
 	Replica string          // unlike any other's
+	Alone   bool            // there is none: the first request that comes is the trial
 	Targets func() []Target // of the config in use now
 	// Probe tries a half-open target once, by its name, and tells its breaker what came of it. It ends with ctx.
 	Probe                     func(ctx context.Context, target string)

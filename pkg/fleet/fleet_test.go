@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -289,6 +290,12 @@ func TestAnotherReplicaTakesOverFromOneThatDies(t *testing.T) {
 				p.is(breaker.Success, 30*time.Second)
 				r[0].fail(5)
 				time.Sleep(time.Minute + few)
+				for _, x := range r {
+					if !probe {
+						x.call(breaker.Success) // asks
+					}
+				}
+				time.Sleep(few)
 				var alive []*replica
 				for _, x := range r {
 					if x.breaker.Check() == nil || slices.Contains(p.by(), x.name) {
@@ -301,10 +308,10 @@ func TestAnotherReplicaTakesOverFromOneThatDies(t *testing.T) {
 					t.Fatalf("replicas without the trial = %d, want 2", len(alive))
 				}
 				if probe {
-					time.Sleep(tenure + again + 30*time.Second + few)
+					time.Sleep(tenure + margin + again + 30*time.Second + few)
 					expect(t, breaker.Closed, alive...)
 				} else {
-					time.Sleep(tenure + again + few)
+					time.Sleep(tenure + margin + again + few)
 					if a, b := alive[0].breaker.Check(), alive[1].breaker.Check(); (a == nil) == (b == nil) {
 						t.Errorf("Check() of the two that are left = %v and %v, want that one of them leads", a, b)
 					}
@@ -461,6 +468,40 @@ func TestAStoreThatIsLostIsFilledAgain(t *testing.T) {
 			t.Errorf("the late one cools for %s, want about an hour", left)
 		}
 		stop(append(r, late)...)
+	})
+}
+
+// late is a bucket whose answers take their time.
+type late struct{ bucket }
+
+func (b late) Create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	rev, err := b.bucket.Create(ctx, key, value, ttl)
+	time.Sleep(500 * time.Millisecond)
+	return rev, err
+}
+
+func TestAnAnswerThatComesAfterNewerNewsIsOld(t *testing.T) {
+	in(t, settings(), 1, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fleet.Stop()
+		r[0].fleet.o.Truths = late{bucket{r[0].node, "truths"}}
+		r[0].fleet.Start(t.Context())
+		r[0].fail(5)
+		time.Sleep(few)
+		newer := breaker.Truth{Gen: 7, Since: time.Now().UTC()}
+		data, err := json.Marshal(newer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (bucket{r[0].node, "truths"}).Update(t.Context(), target, data, 1, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		before := w.asked()
+		time.Sleep(time.Second)
+		if got := w.asked() - before; got != 0 || r[0].breaker.Truth() != newer {
+			t.Errorf("calls of the store = %d, truth = %+v; want none and %+v", got, r[0].breaker.Truth(), newer)
+		}
+		stop(r...)
 	})
 }
 

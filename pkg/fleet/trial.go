@@ -10,8 +10,9 @@ import (
 
 const (
 	// tenure is how long the right to a generation's trial stays with the replica that took it: when it is not told
-	// by then how the trial went, the replica may be dead and another may try.
+	// by then how the trial went, the replica may be dead and another may try, after a margin for the clocks.
 	tenure = time.Minute
+	margin = time.Second
 	// longest is the time that a probe needs at most; with less than that left of its tenure, none is begun.
 	longest = 45 * time.Second
 	// again is the pause before a trial that came to nothing is made once more, and before a taken one is asked for.
@@ -36,10 +37,16 @@ func (f *Fleet) tryOut(ctx context.Context, t Target) {
 		x = trial{gen: gen}
 	}
 	x.settle()
-	if x.done == nil && !time.Now().Before(x.next) {
+	if x.done == nil && !time.Now().Before(x.next) && f.canTry(t, x.gen) {
 		f.try(ctx, t, &x)
 	}
 	f.trials[t.key()] = x
+}
+
+// canTry says whether a trial that is this replica's would be made: an ordinary request's only where one comes by. Of
+// two replicas behind a round-robin, one may get the first attempts of all exchanges and the other the second ones.
+func (f *Fleet) canTry(t Target, gen uint64) bool {
+	return t.Probe || f.o.Alone || t.Breaker.Asked(gen)
 }
 
 // settle notes the end of a probe.
@@ -77,7 +84,7 @@ func (f *Fleet) try(ctx context.Context, t Target, x *trial) {
 func (f *Fleet) taken(ctx context.Context, t Target, gen uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_, err := f.o.Trials.Create(ctx, t.key()+"#"+strconv.FormatUint(gen, 10), []byte(f.o.Replica), tenure)
+	_, err := f.o.Trials.Create(ctx, t.key()+"#"+strconv.FormatUint(gen, 10), []byte(f.o.Replica), tenure+margin)
 	return isTaken(err)
 }
 

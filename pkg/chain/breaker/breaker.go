@@ -102,6 +102,7 @@ type Breaker struct {
 	machine *machine
 	fleet   bool   // a trial needs lead
 	lead    uint64 // generation whose trial is this process's
+	asked   uint64 // generation whose trial a request has asked for here
 	tally   Tally
 
 	news news
@@ -177,6 +178,9 @@ func (b *Breaker) Allow() (*Permit, error) {
 		return nil, ErrCooling
 	}
 	return b.take(func(m *machine) error {
+		if m.state() == HalfOpen {
+			b.asked = m.truth.Gen
+		}
 		if err := b.check(m); err != nil {
 			return err
 		}

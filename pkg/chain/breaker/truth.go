@@ -74,5 +74,11 @@ func (t Truth) state() State {
 // Lead.
 func (b *Breaker) Fleet(on bool) { b.use(func(*machine) { b.fleet = on }) }
 
+// Asked says whether an ordinary request has asked here for the trial of generation gen.
+func (b *Breaker) Asked(gen uint64) (asked bool) {
+	b.use(func(*machine) { asked = b.asked == gen })
+	return asked
+}
+
 // Lead makes the trial of generation gen this process's.
 func (b *Breaker) Lead(gen uint64) { b.use(func(*machine) { b.lead = gen }) }

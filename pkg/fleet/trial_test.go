@@ -1,0 +1,30 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"understudy/pkg/chain/breaker"
+)
+
+// Behind a round-robin, a replica may get none of the requests for a target for as long as it likes.
+func TestAReplicaThatIsNotAskedKeepsNobodyFromTrying(t *testing.T) {
+	for asked := range 2 {
+		s := settings()
+		s.Probe = false
+		in(t, s, 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+			r[0].fail(5)
+			time.Sleep(time.Minute + few)
+			if r[asked].call(breaker.Success) {
+				t.Error("the first request passes, want that it only asks")
+			}
+			time.Sleep(few)
+			if !r[asked].call(breaker.Success) {
+				t.Error("the second request does not pass, want that it is the trial")
+			}
+			time.Sleep(few)
+			expect(t, breaker.Closed, r...)
+			stop(r...)
+		})
+	}
+}
