@@ -97,6 +97,7 @@ func (a *attempt) sendBody(p []byte, end bool) {
 // flush sends what the last step decided. It blocks while a slow client is not reading: the pump then takes no
 // more from Envoy, which is the back pressure that reaches the provider.
 func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
+	from := time.Now()
 	for i, m := range a.out {
 		a.out[i] = nil
 		if err := stream.Send(m); err != nil {
@@ -105,7 +106,7 @@ func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 	}
 	if len(a.out) > 0 {
 		a.reuse()
-		a.clock.flushed(time.Now())
+		a.clock.blocked(time.Since(from))
 		if a.state >= sent {
 			a.unreserve()
 		}
@@ -130,13 +131,23 @@ func (a *attempt) close() {
 	a.unreserve()
 	a.dropHeld()
 	switch {
-	case a.over || a.try == nil:
-		return
 	case a.state == waiting: // the client left; nothing was tried
-		a.over = true
+		a.p.account(a, classify.Verdict{Class: classify.Canceled}, outcomeCanceled)
+	case !a.over && a.try != nil:
+		a.p.await(a)
+	}
+}
+
+// abandon gives up an attempt that panicked, without a verdict.
+func (a *attempt) abandon() {
+	if a.try == nil || a.over {
 		return
 	}
-	a.p.await(a)
+	a.over = true
+	a.try.Release()
+	if a.state == committed {
+		a.p.account(a, classify.Verdict{}, outcomeFailed)
+	}
 }
 
 // abort is the verdict of an attempt that we or the transport ended.

@@ -30,6 +30,7 @@ type clock struct {
 	hold     time.Time // until commit
 	activity time.Time // of the last event, once content has been seen
 	idle     time.Duration
+	stalled  time.Duration // how long the client has kept the answer waiting
 }
 
 func (c *clock) start(total time.Time) { c.total = total }
@@ -68,8 +69,13 @@ func (c *clock) event(now time.Time) {
 	}
 }
 
-// flushed notes that something has gone out: what waited behind a slow client was not the provider's silence.
-func (c *clock) flushed(now time.Time) { c.event(now) }
+// blocked notes that d has passed waiting for the client to read, which was not the provider's silence.
+func (c *clock) blocked(d time.Duration) {
+	c.stalled += d
+	if !c.activity.IsZero() {
+		c.activity = c.activity.Add(d)
+	}
+}
 
 // stop ends every deadline.
 func (c *clock) stop() { *c = clock{} }

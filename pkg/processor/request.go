@@ -114,6 +114,7 @@ func (a *attempt) common(p *config.Provider, rw provider.Rewrite) *extproc.Commo
 
 func (a *attempt) requestBody(body []byte) {
 	if a.state != uploading {
+		a.send(requestBody(&extproc.CommonResponse{})) // passed through on a chain's path: it goes on as it came
 		return
 	}
 	cfg := a.book.Config
