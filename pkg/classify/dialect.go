@@ -102,14 +102,14 @@ func dialectOf(api API) *dialect {
 	return nil
 }
 
-// detect tells the dialect by what one event or body says.
+// detect tells the dialect by what one event or body says; nil if that could be of any, as an unknown event could.
 func detect(f *facts) *dialect {
 	for _, d := range dialects {
 		if d.is(f) {
 			return d
 		}
 	}
-	return &chat
+	return nil
 }
 
 // stops are the reasons to stop that are not a good end. Refused and filtered answers are whole answers; the others

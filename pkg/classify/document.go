@@ -48,7 +48,7 @@ func (d *document) end() {
 	if r.d == nil {
 		r.d = detect(&r.facts)
 	}
-	d.settle(r.d.body(&r.facts))
+	d.settle(r.dialect().body(&r.facts))
 }
 
 func (d *document) settle(m meaning) {

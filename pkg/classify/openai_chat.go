@@ -71,7 +71,7 @@ var chatPaths = map[string]jsonscan.Field{
 func chatMeaning(f *facts) meaning {
 	m := meaning{
 		known:   f.has(factShape),
-		content: f.content(),
+		content: f.has(factShape) && f.content(),
 		failed:  f.has(factError) || f.text(factObject) == "error",
 		enough:  f.allFinished(),
 	}
