@@ -123,7 +123,7 @@ func (a *app) isReady() error {
 func (a *app) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	a.stopping = cancel
-	a.wg.Go(func() { a.fail(a.grpc.Serve(a.grpcListener)) })
+	a.wg.Go(func() { a.fail(a.grpc.Serve(processor.Listener(a.grpcListener))) })
 	a.wg.Go(func() { a.fail(a.admin.Serve(a.adminListener)) })
 	a.wg.Go(func() { a.watch(ctx, a.cfg) })
 	a.ready.Store(true)

@@ -34,6 +34,7 @@ func (s state) String() string {
 // Ownership: the pump of its stream, which calls close at the end. Only that goroutine touches it.
 type attempt struct {
 	p     *Processor
+	conn  *connAddr // nil: not known
 	book  *chain.Book
 	state state
 	out   []*extproc.ProcessingResponse

@@ -103,6 +103,14 @@ func (p *Processor) await(a *attempt) {
 
 // settle counts an attempt by how its stream ended. No other goroutine touches it any more.
 func (a *attempt) settle(why end) {
+	if a.conn.gone() { // Envoy did not end the stream: this says nothing about the provider, nor about the client
+		v := a.abort(classify.Canceled, "connection to envoy lost")
+		a.report(v)
+		if a.state == committed {
+			a.p.account(a, v, outcomeFailed)
+		}
+		return
+	}
 	if why == endUpstream {
 		v := a.abort(classify.Transport, "reset")
 		a.report(v)

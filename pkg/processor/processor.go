@@ -94,6 +94,7 @@ func (p *Processor) Process(stream extproc.ExternalProcessor_ProcessServer) (err
 	p.open.Add(1)
 	defer p.open.Add(-1)
 	a := newAttempt(p)
+	a.conn = connOf(stream.Context())
 	defer func() {
 		if fault := recover(); fault != nil {
 			p.log.Error("panic: one attempt is given up", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
