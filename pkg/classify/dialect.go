@@ -25,7 +25,7 @@ type meaning struct {
 	content bool   // it carries something the model made
 	failed  bool   // it is an error, told by its error facts
 	stop    Class  // refused, filtered, or failed by a reason to stop
-	detail  string // of stop
+	detail  string // of stop, or of unfinished
 	end     bool   // it is the end marker
 	enough  bool   // a clean end from here on is complete
 

@@ -62,7 +62,7 @@ func (d *document) settle(m meaning) {
 		r.decide(Malformed, "json of another kind")
 		return
 	case m.unfinished && m.stop == None:
-		r.decide(Truncated, "no "+r.endMark())
+		r.decide(Truncated, first(m.detail, "no "+r.endMark()))
 		return
 	case m.stop == Refusal || m.stop == Filtered:
 		r.decideAt(PhaseBody, m.stop, m.detail, r.status)

@@ -49,6 +49,7 @@ func TestRetryAfterIsReadInEveryForm(t *testing.T) {
 		{"none", "", "", "", now, 0},
 		{"seconds", "17", "", "", now, 17_000},
 		{"seconds with spaces", " 17 ", "", "", now, 17_000},
+		{"seconds, twice", "17, 17", "", "", now, 17_000},
 		{"a fraction", "0.25", "", "", now, 250},
 		{"a fraction of a millisecond rounds up", "0.0001", "", "", now, 1},
 		{"milliseconds", "", "1500", "", now, 1500},
