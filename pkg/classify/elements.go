@@ -83,7 +83,7 @@ func (e *elements) element() {
 	if r.d == &gemini || r.facts.has(factError) {
 		e.apply(nil, bytes.TrimLeft(e.held, "[, \t\r\n"), e.good)
 	}
-	e.good, e.held = e.at, e.held[:0]
+	e.good, e.held = e.at, spare(e.held)
 }
 
 // end settles the array by what it was.
