@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	dataal "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -205,4 +206,36 @@ func TestAClientThatLeavesWhileItWaitsForARateLimitIsCounted(t *testing.T) {
 			t.Errorf("exchanges canceled = %v, want 1", got)
 		}
 	})
+}
+
+func TestACommitThatCameTooLateIsNoEndOfTheExchange(t *testing.T) {
+	rows := []struct {
+		name string
+		tell func(b *bench)
+	}{
+		{"the next attempt is here", func(*bench) {}},
+		{"the access log has Envoy's own status", func(b *bench) {
+			reset := &dataal.AccessLogCommon{ResponseFlags: &dataal.ResponseFlags{UpstreamConnectionTermination: true}}
+			(&AccessLog{Processor: b.p}).entry(named(reset, b.p.replica, "x1", "1"), 503)
+		}},
+	}
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			in(t, "", func(b *bench) {
+				c, rest := b.attempt("stream", "x1", 1)
+				c.tell(rest[:3]...)
+				contains(t, "first answer", c.heard(), "headers x-llm-target=a/sonnet")
+				c.hangUp() // the provider's reset came before what has just been heard
+				r.tell(b)
+				second, rest := b.attempt("json", "x1", 2)
+				second.tell(rest...)
+				contains(t, "second answer", second.heard(), "x-llm-target=b/sonnet", "x-llm-fallback-reason=transport")
+				second.hangUp()
+				if b.attempts("transport") != 1 || b.exchanges("failed") != 0 || b.exchanges("fallback") != 1 {
+					t.Errorf("transport %v, failed %v, fallback %v; want 1, 0 and 1",
+						b.attempts("transport"), b.exchanges("failed"), b.exchanges("fallback"))
+				}
+			})
+		})
+	}
 }

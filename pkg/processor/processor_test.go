@@ -362,7 +362,7 @@ func TestEndsThatOnlyTheAccessLogTells(t *testing.T) {
 					end := func() { c.hangUp() }
 					log := func() {
 						if r.log != nil {
-							(&AccessLog{Processor: b.p}).entry(named(r.log, b.p.replica, "x1", "1"))
+							(&AccessLog{Processor: b.p}).entry(named(r.log, b.p.replica, "x1", "1"), 200)
 						}
 					}
 					if strings.Contains(order, "before") {
