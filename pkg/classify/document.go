@@ -59,7 +59,7 @@ func (d *document) settle(m meaning) {
 		r.decideAt(PhaseBody, class, t.detail(), status)
 		return
 	case !m.known:
-		r.decide(Malformed, "json of another kind")
+		d.stranger()
 		return
 	case m.unfinished && m.stop == None:
 		r.decide(Truncated, first(m.detail, "no "+r.endMark()))
@@ -73,4 +73,13 @@ func (d *document) settle(m meaning) {
 		r.decideAt(PhaseBody, OK, "", r.status)
 	}
 	r.told.Complete = true
+}
+
+// stranger settles JSON that is no answer: it is an error where a code that is known says so, whatever its shape.
+func (d *document) stranger() {
+	if t, class, status, told := d.r.trouble(); told {
+		d.r.decideAt(PhaseBody, class, t.detail(), status)
+		return
+	}
+	d.r.decide(Malformed, "json of another kind")
 }

@@ -91,6 +91,7 @@ func (r *Response) tree() *jsonscan.Paths {
 // read searches one JSON text for facts, and reports whether it is well formed.
 func (r *Response) read(tree *jsonscan.Paths, data []byte) bool {
 	r.scan.Reset(tree)
+	r.facts.iterating = false // a text that broke off may have left it
 	return r.scan.Feed(data) == len(data) && r.scan.State() == jsonscan.Whole
 }
 

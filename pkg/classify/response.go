@@ -262,7 +262,7 @@ func (r *Response) Verdict() Verdict {
 		v.RefusalCategory = r.facts.texts[factCategory]
 	}
 	v.AskedTier, v.ServedTier = r.o.AskedTier, r.servedTier()
-	v.Downgraded = !r.o.IgnoreTier && downgraded(v.AskedTier, v.ServedTier)
+	v.Downgraded = answer(r.status) && !r.o.IgnoreTier && downgraded(v.AskedTier, v.ServedTier)
 	return v
 }
 
