@@ -112,7 +112,7 @@ func bigRequests(t *testing.T, s *Stack) {
 	for i := range 10 {
 		wg.Go(func() {
 			c := call{path: messages, chain: "flow", script: "a=529; b=ok", id: fmt.Sprint(t.Name(), i)}
-			if a := s.do(s.request(within(t, time.Minute), t, c, bytes.NewReader(body))); a.status != 200 || a.header.Get("x-llm-target") != "flow/b" {
+			if a := s.do(s.request(within(t, 2*time.Minute), t, c, bytes.NewReader(body))); a.status != 200 || a.header.Get("x-llm-target") != "flow/b" {
 				t.Errorf("request %d got %d %.200s, %v, want 200 from flow/b", i, a.status, a.body, a.err)
 				return
 			}
@@ -233,6 +233,7 @@ func TestOneReplicaRestartsUnderLoad(t *testing.T) { // alone: it is heavy
 	answers := s.underLoad(t, of, func() {
 		for i := range s.services {
 			s.services[i].stop(patience)
+			wait(t.Context(), time.Second) // with nobody on its port, before Envoy's health check has seen that
 			if err := s.startService(t, i); err != nil {
 				t.Error(err)
 			}

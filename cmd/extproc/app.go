@@ -158,7 +158,7 @@ func (a *app) start() {
 	a.stopping = cancel
 	a.shared.run(a.calls.prober.Probe)
 	a.calls.run()
-	a.wg.Go(func() { a.fail(a.grpc.Serve(a.grpcListener)) })
+	a.wg.Go(func() { a.fail(a.grpc.Serve(processor.Listener(a.grpcListener))) })
 	a.wg.Go(func() { a.fail(a.admin.Serve(a.adminListener)) })
 	a.wg.Go(func() { a.watch(ctx, a.cfg) })
 	a.ready.Store(true)

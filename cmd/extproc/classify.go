@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,9 +10,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"understudy/pkg/classify"
+	"understudy/pkg/classify/decode"
 )
 
 // classifyFiles prints the verdict of each recorded answer. A file that cannot be read is told, and the others are
@@ -120,37 +121,42 @@ func (j *judge) dialect(rec *classify.Recording) classify.API {
 
 // isAmazon reports whether an answer comes from Bedrock, where InvokeModel and Converse are told apart by the body.
 func isAmazon(rec *classify.Recording) bool {
-	return rec.Get("x-amzn-requestid") != "" || strings.HasPrefix(rec.Get("content-type"), "application/vnd.amazon.eventstream") ||
+	kind := strings.ToLower(rec.Get("content-type"))
+	return rec.Get("x-amzn-requestid") != "" || strings.HasPrefix(kind, "application/vnd.amazon.eventstream") ||
 		bytes.HasPrefix(plain(rec), []byte{0})
 }
 
 // isResponses reports whether an answer of OpenAI's is of the Responses API: its object is "response", its events
-// are response.* or a bare error event. Text of a model cannot look so, as its quotes and line ends are escaped.
-// Error statuses are alike on both APIs.
+// are response.* or, without a choice before it, an error event. Text of a model cannot look so, as its quotes and
+// line ends are escaped. Error statuses are alike on both APIs.
 func isResponses(rec *classify.Recording) bool {
-	body := []byte("\n")
-	body = append(body, plain(rec)...)
-	for _, mark := range []string{
-		`"object":"response"`, `"object": "response"`,
-		`"type":"response.`, `"type": "response.`,
-		"\nevent: response.", "\nevent:response.", "\nevent: error", "\nevent:error",
-	} {
-		if bytes.Contains(body, []byte(mark)) {
-			return true
-		}
-	}
-	return false
+	body := plain(rec)
+	return has(body, `"object":"response"`, `"object": "response"`, `"type":"response.`, `"type": "response.`) ||
+		begins(body, "event: response.", "event:response.") ||
+		begins(body, "event: error", "event:error") && !has(body, `"choices":`)
 }
 
-// plain is the start of the body without its gzip encoding, enough to know an API by.
+// has reports whether one of the marks stands in the body.
+func has(body []byte, marks ...string) bool {
+	return slices.ContainsFunc(marks, func(mark string) bool { return bytes.Contains(body, []byte(mark)) })
+}
+
+// begins reports whether a line of the body begins with one of the marks.
+func begins(body []byte, marks ...string) bool {
+	return slices.ContainsFunc(marks, func(mark string) bool {
+		return bytes.HasPrefix(body, []byte(mark)) || has(body, "\n"+mark, "\r"+mark)
+	})
+}
+
+// plain is the body without its content codings; of an encoded one its start, enough to know an API by.
 func plain(rec *classify.Recording) []byte {
-	if rec.Get("content-encoding") != "gzip" {
+	codings := strings.FieldsFunc(strings.ToLower(rec.Get("content-encoding")), func(c rune) bool { return c == ',' || c == ' ' })
+	codings = slices.DeleteFunc(codings, func(name string) bool { return name == "identity" })
+	if len(codings) == 0 {
 		return rec.Body
 	}
-	zip, err := gzip.NewReader(bytes.NewReader(rec.Body))
-	if err != nil {
-		return nil // no API's answer; the verdict says so
-	}
-	start, _ := io.ReadAll(io.LimitReader(zip, 64<<10)) // a cut body still has its start
+	var start []byte
+	d := decode.New(strings.Join(codings, ","), 64<<10, func(p []byte) { start = append(start, p...) })
+	_ = d.Write(rec.Body) // where it is not in its coding, the verdict says so
 	return start
 }

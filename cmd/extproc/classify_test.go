@@ -3,13 +3,17 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"compress/zlib"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/andybalholm/brotli"
 
 	"understudy/pkg/classify"
 )
@@ -72,29 +76,31 @@ func TestClassifyTellsTheAPIByTheBody(t *testing.T) {
 
 func TestOpenAIsAPIsAreToldApart(t *testing.T) {
 	for name, row := range map[string]struct {
-		body string
-		gzip bool
-		want classify.API
+		body   string
+		coding string
+		want   classify.API
 	}{
-		"a Responses object":                                 {`{"id":"resp_1","object":"response","status":"completed"}`, false, classify.OpenAIResponses},
-		"a Responses object with spaces":                     {`{"id": "resp_1", "object": "response"}`, false, classify.OpenAIResponses},
-		"a gzip-encoded Responses object":                    {`{"id":"resp_1","object":"response"}`, true, classify.OpenAIResponses},
-		"a Responses stream":                                 {"event: response.created\ndata: {}\n\n", false, classify.OpenAIResponses},
-		"a Responses stream without names":                   {"data: {\"type\":\"response.created\"}\n\n", false, classify.OpenAIResponses},
-		"a Responses stream that is an error from its start": {"event: error\ndata: {\"type\":\"error\"}\n\n", false, classify.OpenAIResponses},
-		"a chat completion":                                  {`{"object":"chat.completion","choices":[]}`, false, classify.OpenAIChat},
-		"a chat completion that speaks about Responses":      {`{"object":"chat.completion","choices":[{"message":{"content":"\"object\":\"response\"\nevent: response.created"}}]}`, false, classify.OpenAIChat},
-		"a chat stream":                                      {"data: {\"object\":\"chat.completion.chunk\"}\n\n", false, classify.OpenAIChat},
-		"an error, alike on both":                            {`{"error":{"message":"no","code":"server_error"}}`, false, classify.OpenAIChat},
-		"nothing":                                            {"", false, classify.OpenAIChat},
+		"a Responses object":                                 {`{"id":"resp_1","object":"response","status":"completed"}`, "", classify.OpenAIResponses},
+		"a Responses object with spaces":                     {`{"id": "resp_1", "object": "response"}`, "", classify.OpenAIResponses},
+		"a gzip-encoded Responses object":                    {`{"id":"resp_1","object":"response"}`, "gzip", classify.OpenAIResponses},
+		"a Responses stream":                                 {"event: response.created\ndata: {}\n\n", "", classify.OpenAIResponses},
+		"a Responses stream without names":                   {"data: {\"type\":\"response.created\"}\n\n", "", classify.OpenAIResponses},
+		"a Responses stream that is an error from its start": {"event: error\ndata: {\"type\":\"error\"}\n\n", "", classify.OpenAIResponses},
+		"a chat completion":                                  {`{"object":"chat.completion","choices":[]}`, "", classify.OpenAIChat},
+		"a chat completion that speaks about Responses":      {`{"object":"chat.completion","choices":[{"message":{"content":"\"object\":\"response\"\nevent: response.created"}}]}`, "", classify.OpenAIChat},
+		"a chat stream":                                      {"data: {\"object\":\"chat.completion.chunk\"}\n\n", "", classify.OpenAIChat},
+		"an error, alike on both":                            {`{"error":{"message":"no","code":"server_error"}}`, "", classify.OpenAIChat},
+		"a Responses object in a coding written large":       {`{"object":"response"}`, "GZIP", classify.OpenAIResponses},
+		"a brotli-encoded Responses object":                  {`{"object":"response"}`, "br", classify.OpenAIResponses},
+		"a deflated Responses object":                        {`{"object":"response"}`, "deflate", classify.OpenAIResponses},
+		"a Responses object in no coding":                    {`{"object":"response"}`, "identity", classify.OpenAIResponses},
+		"a Responses stream with lone CRs":                   {": hold on\revent: response.created\rdata: {}\r\r", "", classify.OpenAIResponses},
+		"a chat stream that ends in a named error":           {"data: {\"choices\":[]}\n\nevent: error\ndata: {}\n\n", "", classify.OpenAIChat},
+		"nothing": {"", "", classify.OpenAIChat},
 	} {
 		t.Run(name, func(t *testing.T) {
-			head := "HTTP/1.1 200 OK\n"
-			if row.gzip {
-				head += "content-encoding: gzip\n"
-				row.body = zipped(t, row.body)
-			}
-			rec, err := classify.ReadHTTP(strings.NewReader(head + "\n" + row.body))
+			head := "HTTP/1.1 200 OK\ncontent-encoding: " + row.coding + "\n\n"
+			rec, err := classify.ReadHTTP(strings.NewReader(head + coded(t, row.coding, row.body)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,15 +132,36 @@ func TestBedrocksAnswersAreKnownByTheirHeadersOrFirstByte(t *testing.T) {
 	}
 }
 
-func zipped(t *testing.T, s string) string {
+func zipped(t *testing.T, s string) string { return coded(t, "gzip", s) }
+
+// coded is s in a content coding.
+func coded(t *testing.T, coding, s string) string {
 	t.Helper()
 	var b bytes.Buffer
-	zip := gzip.NewWriter(&b)
-	fmt.Fprint(zip, s)
-	if err := zip.Close(); err != nil {
+	var w io.WriteCloser
+	switch strings.ToLower(coding) {
+	case "gzip":
+		w = gzip.NewWriter(&b)
+	case "br":
+		w = brotli.NewWriter(&b)
+	case "deflate":
+		w = zlib.NewWriter(&b)
+	default:
+		return s
+	}
+	fmt.Fprint(w, s)
+	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+func TestHelpSaysHowACommandIsUsed(t *testing.T) {
+	for _, flag := range []string{"-h", "--help"} {
+		if code, stdout, stderr := classified(t, "", flag); code != exitFine || !strings.HasPrefix(stdout, "usage: extproc classify ") || stderr != "" {
+			t.Errorf("classify %s = exit %d, %q %q, want the usage", flag, code, stdout, stderr)
+		}
+	}
 }
 
 func TestClassifyReadsStandardInput(t *testing.T) {

@@ -70,7 +70,10 @@ func run(ctx context.Context, args []string, io std) int {
 
 func exitCode(err error, c command, io std) int {
 	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
+	case err == nil:
+		return exitFine
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(io.out, "usage: extproc %s\n\n%s\n", c.usage, c.does)
 		return exitFine
 	case errors.Is(err, errUsage):
 		fmt.Fprintf(io.err, "extproc %s: %v\nusage: extproc %s\n", c.name, err, c.usage)

@@ -75,6 +75,14 @@ func (p *Plan) RetryHint(longest time.Duration) Hint {
 	return Hint{After: after}
 }
 
+// reason is the class of a failed attempt, or the policy by which a good answer gave way.
+func reason(v classify.Verdict) string {
+	if v.Class == classify.OK {
+		return "tier_downgrade"
+	}
+	return v.Class.String()
+}
+
 // Reason is the class of the last failed attempt before slot i, as far as past and the breakers tell: a slot that
 // is not in past was skipped if its breaker still refuses it, and then why it last failed will do; otherwise another
 // replica may have tried it and the reason is "".
@@ -82,7 +90,7 @@ func (p *Plan) Reason(i int, past []Past) string {
 	skipped := ""
 	for i = min(i, len(p.slots)) - 1; i >= 0; i-- {
 		if k := slices.IndexFunc(past, func(x Past) bool { return x.Slot == i }); k >= 0 {
-			return past[k].Verdict.Class.String()
+			return reason(past[k].Verdict)
 		}
 		switch b := p.slots[i].breaker; {
 		case p.slots[i].Again:

@@ -25,7 +25,7 @@ type meaning struct {
 	content bool   // it carries something the model made
 	failed  bool   // it is an error, told by its error facts
 	stop    Class  // refused, filtered, or failed by a reason to stop
-	detail  string // of stop
+	detail  string // of stop, or of unfinished
 	end     bool   // it is the end marker
 	enough  bool   // a clean end from here on is complete
 
@@ -102,14 +102,14 @@ func dialectOf(api API) *dialect {
 	return nil
 }
 
-// detect tells the dialect by what one event or body says.
+// detect tells the dialect by what one event or body says; nil if that could be of any, as an unknown event could.
 func detect(f *facts) *dialect {
 	for _, d := range dialects {
 		if d.is(f) {
 			return d
 		}
 	}
-	return &chat
+	return nil
 }
 
 // stops are the reasons to stop that are not a good end. Refused and filtered answers are whole answers; the others

@@ -48,7 +48,7 @@ func (d *document) end() {
 	if r.d == nil {
 		r.d = detect(&r.facts)
 	}
-	d.settle(r.d.body(&r.facts))
+	d.settle(r.dialect().body(&r.facts))
 }
 
 func (d *document) settle(m meaning) {
@@ -59,10 +59,10 @@ func (d *document) settle(m meaning) {
 		r.decideAt(PhaseBody, class, t.detail(), status)
 		return
 	case !m.known:
-		r.decide(Malformed, "json of another kind")
+		d.stranger()
 		return
 	case m.unfinished && m.stop == None:
-		r.decide(Truncated, "no "+r.endMark())
+		r.decide(Truncated, first(m.detail, "no "+r.endMark()))
 		return
 	case m.stop == Refusal || m.stop == Filtered:
 		r.decideAt(PhaseBody, m.stop, m.detail, r.status)
@@ -73,4 +73,13 @@ func (d *document) settle(m meaning) {
 		r.decideAt(PhaseBody, OK, "", r.status)
 	}
 	r.told.Complete = true
+}
+
+// stranger settles JSON that is no answer: it is an error where a code that is known says so, whatever its shape.
+func (d *document) stranger() {
+	if t, class, status, told := d.r.trouble(); told {
+		d.r.decideAt(PhaseBody, class, t.detail(), status)
+		return
+	}
+	d.r.decide(Malformed, "json of another kind")
 }

@@ -23,14 +23,9 @@ func newElements(r *Response, base int64) *elements {
 }
 
 // safe goes up to the end of an element; only the end of the array lets the rest pass.
-func (e *elements) safe() int64 {
-	if e.r.scan.State() == jsonscan.Whole {
-		return e.at
-	}
-	return e.good
-}
+func (e *elements) safe() int64 { return e.good }
 
-// feed reads on. An element can only end at a brace. The sniffer's bytes come first and in one piece, so a byte order
+// feed reads on, byte by byte between elements: the array can end there. An element can only end at a brace. The sniffer's bytes come first and in one piece, so a byte order
 // mark is whole.
 func (e *elements) feed(p []byte) {
 	if !e.bom && bytes.HasPrefix(p, []byte(bom)) {
@@ -41,7 +36,10 @@ func (e *elements) feed(p []byte) {
 	e.bom = true
 	for len(p) > 0 && !e.dead {
 		n := bytes.IndexByte(p, '}') + 1
-		if n == 0 {
+		switch {
+		case !e.r.facts.inElement:
+			n = 1
+		case n == 0:
 			n = len(p)
 		}
 		n = min(n, e.r.o.MaxEvent+1-len(e.held))
@@ -55,6 +53,9 @@ func (e *elements) take(b []byte) {
 	r := e.r
 	e.held = append(e.held, b...)
 	e.at += int64(r.scan.Feed(b))
+	if !r.facts.inElement && !r.facts.element { // white space without end is no event
+		e.held = bytes.TrimRight(e.held, " \t\r\n")
+	}
 	switch {
 	case r.scan.State() == jsonscan.Broken:
 		e.broken("not json")
@@ -63,8 +64,8 @@ func (e *elements) take(b []byte) {
 		e.element()
 	case len(e.held) > r.o.MaxEvent:
 		e.broken("event too long")
-	case r.scan.State() == jsonscan.Whole && e.enough:
-		r.ended = true
+	case r.scan.State() == jsonscan.Whole:
+		e.good, r.ended = e.at, e.enough
 	}
 }
 
@@ -82,7 +83,7 @@ func (e *elements) element() {
 	if r.d == &gemini || r.facts.has(factError) {
 		e.apply(nil, bytes.TrimLeft(e.held, "[, \t\r\n"), e.good)
 	}
-	e.good, e.held = e.at, e.held[:0]
+	e.good, e.held = e.at, spare(e.held)
 }
 
 // end settles the array by what it was.

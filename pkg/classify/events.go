@@ -63,7 +63,9 @@ func (e *events) event(ev sse.Event, tail bool) {
 	switch named := string(ev.Name) == "error"; {
 	case r.read(r.tree(), data), named:
 		e.apply(ev.Name, data, e.base+ev.Start)
-	case !tail: // a tail that is not JSON was cut
+	case tail: // it was cut, and the answer with it
+		e.enough = false
+	default:
 		e.fail(e.base+ev.Start, data, Malformed, "event not json")
 		e.dead = true
 	}
@@ -89,6 +91,7 @@ func (r *Response) tree() *jsonscan.Paths {
 // read searches one JSON text for facts, and reports whether it is well formed.
 func (r *Response) read(tree *jsonscan.Paths, data []byte) bool {
 	r.scan.Reset(tree)
+	r.facts.iterating = false // a text that broke off may have left it
 	return r.scan.Feed(data) == len(data) && r.scan.State() == jsonscan.Whole
 }
 
@@ -109,7 +112,7 @@ func (s *stream) apply(name, data []byte, from int64) {
 	if r.d == nil {
 		r.d = detect(&r.facts)
 	}
-	m := r.d.event(&r.facts)
+	m := r.dialect().event(&r.facts)
 	r.events++
 	s.known = s.known || m.known
 	switch {

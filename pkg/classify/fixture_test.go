@@ -210,3 +210,38 @@ func TestTheDialectIsToldApartByTheAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatMayBePassedOnOnlyGrows feeds every answer in pieces, as it is and encoded: what may be passed on is never
+// taken back, nor more than what came, and progress never goes back.
+func TestWhatMayBePassedOnOnlyGrows(t *testing.T) {
+	for _, f := range fixtures(t) {
+		f.grows(t, f.rec.Body, f.rec.Get)
+		if f.rec.Get("content-encoding") == "" {
+			f.grows(t, encoded(t, "gzip", f.rec.Body), headers("content-type", f.rec.Get("content-type"), "content-encoding", "gzip"))
+		}
+	}
+}
+
+func (f fixture) grows(t *testing.T, body []byte, get func(string) string) {
+	t.Helper()
+	for _, n := range []int{1, 7, len(body) + 1} {
+		r := New(f.o)
+		r.Header(f.rec.Status, get)
+		var fed, safe int64
+		var progress Progress
+		for rest := body; len(rest) > 0; rest = rest[min(n, len(rest)):] {
+			piece := rest[:min(n, len(rest))]
+			fed += int64(len(piece))
+			p, s := r.Feed(piece), r.Safe()
+			if s < safe || s > fed || p < progress {
+				t.Errorf("%s.http, %d bytes at a time: Safe() = %d and progress %d behind %d bytes, were %d and %d", f.name, n, s, p, fed, safe, progress)
+				break
+			}
+			safe, progress = s, p
+		}
+		v := r.End(!f.cut)
+		if s := r.Safe(); s < safe || s > fed || v.Complete && s != fed {
+			t.Errorf("%s.http, %d bytes at a time: Safe() at the end of %d bytes = %d, was %d; complete %v", f.name, n, fed, s, safe, v.Complete)
+		}
+	}
+}

@@ -33,11 +33,23 @@ func (f *frames) feed(p []byte) {
 	for fr, ok := f.framer.Next(); ok && !f.dead; fr, ok = f.framer.Next() {
 		f.frame(fr)
 	}
+	f.buf = spare(f.buf)
 	if err := f.framer.Err(); err != nil {
 		f.fail(f.safe(), nil, Malformed, frameFault(err))
 		f.dead = true
 	}
 }
+
+// spare is a buffer for the next event; what a long one has left is not kept.
+func spare(buf []byte) []byte {
+	if cap(buf) > maxSpare {
+		return nil
+	}
+	return buf[:0]
+}
+
+// maxSpare is how large a buffer may be that is kept: streams are many, and long events few.
+const maxSpare = 16 << 10
 
 // frameFault is the detail of what broke the framing.
 func frameFault(err error) string {

@@ -92,7 +92,7 @@ func TestShouldRetryIsToldOfFailures(t *testing.T) {
 	} {
 		r := New(Options{API: OpenAIChat})
 		r.Header(tt.status, headers("x-should-retry", tt.header))
-		r.Feed([]byte(`{"choices":[]}`))
+		r.Feed([]byte(`{"choices":[{}]}`))
 		got := "nil"
 		if v := r.End(true); v.ShouldRetry != nil {
 			got = map[bool]string{true: "true", false: "false"}[*v.ShouldRetry]
@@ -107,7 +107,7 @@ func TestAnIgnoredTierIsToldAndNotCompared(t *testing.T) {
 	for ignore, want := range map[bool]bool{false: true, true: false} {
 		r := New(Options{API: OpenAIChat, AskedTier: "priority", IgnoreTier: ignore})
 		r.Header(200, headers())
-		r.Feed([]byte(`{"choices":[],"service_tier":"default"}`))
+		r.Feed([]byte(`{"choices":[{}],"service_tier":"default"}`))
 		if v := r.End(true); v.Downgraded != want || v.AskedTier != "priority" || v.ServedTier != "default" {
 			t.Errorf("IgnoreTier %v: asked %s, served %s, downgraded %v, want priority, default, %v", ignore, v.AskedTier, v.ServedTier, v.Downgraded, want)
 		}

@@ -19,24 +19,34 @@ type Recording struct {
 
 // ReadHTTP reads a recording. Lines of the head may end in LF or CRLF; what follows the blank line is the body,
 // byte for byte: neither content-length nor transfer-encoding is applied to it. Interim 1xx heads before the head, as
-// `curl -i` shows them, are read over.
+// `curl -i` shows them, are read over. A head without end, or a body of more than 512 MiB, is an error.
 func ReadHTTP(in io.Reader) (*Recording, error) {
-	br := bufio.NewReader(in)
+	limit := &io.LimitedReader{R: in, N: maxHeads}
+	br := bufio.NewReader(limit)
 	rec := &Recording{}
 	for interim := true; interim; {
-		if err := rec.readHead(textproto.NewReader(br)); err != nil {
+		if err := rec.readHead(textproto.NewReader(br)); err != nil && limit.N == 0 {
+			return nil, fmt.Errorf("headers: more than %d bytes", maxHeads)
+		} else if err != nil {
 			return nil, err
 		}
 		next, _ := br.Peek(len("HTTP/"))
 		interim = rec.Status < 200 && string(next) == "HTTP/"
 	}
+	limit.N = maxDecoded
 	body, err := io.ReadAll(br)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("body: %w", err)
+	case limit.N == 0:
+		return nil, fmt.Errorf("body: more than %d bytes", maxDecoded)
 	}
 	rec.Body = body
 	return rec, nil
 }
+
+// maxHeads is how many bytes a recording may have before its body.
+const maxHeads = 1 << 20
 
 // readHead reads a status line and headers, up to the blank line.
 func (h *Recording) readHead(r *textproto.Reader) error {

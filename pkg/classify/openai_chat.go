@@ -8,7 +8,7 @@ var chat = dialect{
 	tree:       jsonscan.NewPaths(errorPaths, chatPaths),
 	is:         func(f *facts) bool { return f.has(factShape) },
 	event:      chatMeaning,
-	body:       chatMeaning,
+	body:       chatBody,
 	endMark:    "[DONE]",
 	done:       true,
 	cachedIn:   true,
@@ -71,7 +71,7 @@ var chatPaths = map[string]jsonscan.Field{
 func chatMeaning(f *facts) meaning {
 	m := meaning{
 		known:   f.has(factShape),
-		content: f.content(),
+		content: f.has(factShape) && f.content(),
 		failed:  f.has(factError) || f.text(factObject) == "error",
 		enough:  f.allFinished(),
 	}
@@ -79,4 +79,13 @@ func chatMeaning(f *facts) meaning {
 		m.stop, m.detail = Refusal, "refusal"
 	}
 	return m.stopped(f.text(factStop))
+}
+
+// chatBody reads a whole completion; one without a choice answers nothing.
+func chatBody(f *facts) meaning {
+	m := chatMeaning(f)
+	if m.known && f.seen == 0 {
+		m.unfinished, m.detail = true, "no choice"
+	}
+	return m
 }

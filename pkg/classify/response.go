@@ -39,9 +39,10 @@ type Response struct {
 	hints
 	spokenMS int64 // the pause that an error's message asks for
 
-	dec *decode.Decoder // nil for identity
-	in  reader
-	fed int64
+	dec    *decode.Decoder // nil for identity
+	in     reader
+	fed    int64
+	before int64 // bytes fed before the piece that is being read
 
 	events  int64 // read so far
 	facts   facts
@@ -124,13 +125,22 @@ func (r *Response) Feed(p []byte) Progress {
 	if r.final || r.in == nil {
 		return r.progress()
 	}
+	r.before = r.fed
 	r.fed += int64(len(p))
 	if r.dec == nil {
 		r.in.feed(p)
 	} else if r.dec.Write(p) != nil {
-		r.decide(Malformed, "content-encoding "+r.encoding)
+		r.undecodable()
 	}
 	return r.progress()
+}
+
+// undecodable takes a body that is not in its content coding. An error still has its status, and what was decoded.
+func (r *Response) undecodable() {
+	if _, isError := r.in.(*failure); !isError {
+		r.freeze(0)
+		r.decide(Malformed, "content-encoding "+r.encoding)
+	}
 }
 
 func (r *Response) progress() Progress {
@@ -153,7 +163,7 @@ func (r *Response) End(clean bool) Verdict {
 	if r.in == nil {
 		return r.Abort(Transport, "no response")
 	}
-	r.cut = !clean
+	r.cut, r.before = !clean, r.fed
 	r.cutCoding = r.dec != nil && !r.dec.Whole()
 	r.in.end()
 	if !clean && r.told.Class == Truncated {
@@ -171,7 +181,7 @@ func (r *Response) Abort(c Class, detail string) Verdict {
 		return r.Verdict()
 	}
 	switch _, isError := r.in.(*failure); {
-	case isError && c != Canceled, r.ended:
+	case isError && c != Canceled, r.whole():
 		r.in.end()
 	case r.in == nil:
 		r.decideAt(PhaseTransport, c, detail, 0)
@@ -180,6 +190,12 @@ func (r *Response) Abort(c Class, detail string) Verdict {
 	}
 	r.final = true
 	return r.Verdict()
+}
+
+// whole reports whether the answer has come to its end marker, or to the end of its JSON.
+func (r *Response) whole() bool {
+	_, isJSON := r.in.(*document)
+	return r.ended || isJSON && r.scan.State() == jsonscan.Whole
 }
 
 // dialect is the dialect, Chat's while it is not known: it is what compatible servers speak.
@@ -214,10 +230,14 @@ func (r *Response) phase() Phase {
 	return PhaseFirst
 }
 
-// freeze stops the bytes that may be passed on at n.
+// freeze stops the bytes that may be passed on at n. In an encoded body n is a place in the decoded text, and says
+// nothing of the bytes as they came: those before the piece that told may be passed on.
 func (r *Response) freeze(n int64) {
-	if !r.frozen {
-		r.safe, r.frozen = n, true
+	if r.frozen {
+		return
+	}
+	if r.safe, r.frozen = n, true; r.dec != nil {
+		r.safe = r.before
 	}
 }
 
@@ -242,7 +262,7 @@ func (r *Response) Verdict() Verdict {
 		v.RefusalCategory = r.facts.texts[factCategory]
 	}
 	v.AskedTier, v.ServedTier = r.o.AskedTier, r.servedTier()
-	v.Downgraded = !r.o.IgnoreTier && downgraded(v.AskedTier, v.ServedTier)
+	v.Downgraded = answer(r.status) && !r.o.IgnoreTier && downgraded(v.AskedTier, v.ServedTier)
 	return v
 }
 
@@ -280,7 +300,7 @@ func (r *Response) Safe() int64 {
 		return r.safe
 	case r.in == nil || r.dec != nil:
 		return r.fed
-	case r.final && r.told.Class == OK:
+	case r.final && r.told.Complete:
 		return r.fed
 	}
 	return r.in.safe()

@@ -38,8 +38,9 @@ func until(at, now time.Time) int64 {
 	return clamp(float64(at.Sub(now).Milliseconds()))
 }
 
-// pause reads a number of units of unit milliseconds.
+// pause reads a number of units of unit milliseconds, the first of a list: a proxy may add a second header.
 func pause(s string, unit float64) (int64, bool) {
+	s, _, _ = strings.Cut(s, ",")
 	v, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil && v == 0 || !(v >= 0) {
 		return 0, false

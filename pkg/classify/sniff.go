@@ -110,7 +110,8 @@ func (s *sniffer) empty() {
 	s.r.decideAt(phase, Truncated, "empty", 0)
 }
 
-func (s *sniffer) safe() int64 { return s.base + int64(len(s.head)) }
+// safe leaves out the first bytes: they may be of an event that is not here yet.
+func (s *sniffer) safe() int64 { return s.base }
 
 const bom = "\xEF\xBB\xBF"
 

@@ -54,6 +54,34 @@ func TestAnOpenStreamHoldsLittle(t *testing.T) {
 	}
 }
 
+func TestALongEventLeavesNothingBehind(t *testing.T) {
+	long := strings.Repeat("long ", 100_000)
+	for _, tt := range []struct {
+		name        string
+		api         API
+		long, small string
+	}{
+		{"server-sent events", AnthropicMessages, "event: " + long + "\n\n" + strings.Replace(aText, "Hi", long, 1), aText},
+		{"frames", BedrockInvoke, chunks(t, strings.Replace(aText, "Hi", long, 1)), chunks(t, aText)},
+		{"an array", Gemini, "[" + strings.Replace(gText, "Hi", long, 1), "," + gText},
+	} {
+		open := make([]*Response, 10)
+		before := heap()
+		for i := range open {
+			open[i] = New(Options{API: tt.api})
+			open[i].Header(200, headers())
+			for p := []byte(tt.long); len(p) > 0; p = p[min(1000, len(p)):] {
+				open[i].Feed(p[:min(1000, len(p))])
+			}
+			open[i].Feed([]byte(tt.small))
+		}
+		held := (heap() - before) / uint64(len(open))
+		if runtime.KeepAlive(open); open[0].progress() != Started || held > 3*maxSpare {
+			t.Errorf("%s: a stream holds %d bytes after a long event, want at most %d; progress %d", tt.name, held, 3*maxSpare, open[0].progress())
+		}
+	}
+}
+
 // heap is how many bytes of the heap are in use.
 func heap() uint64 {
 	var m runtime.MemStats

@@ -49,6 +49,7 @@ func TestRetryAfterIsReadInEveryForm(t *testing.T) {
 		{"none", "", "", "", now, 0},
 		{"seconds", "17", "", "", now, 17_000},
 		{"seconds with spaces", " 17 ", "", "", now, 17_000},
+		{"seconds, twice", "17, 17", "", "", now, 17_000},
 		{"a fraction", "0.25", "", "", now, 250},
 		{"a fraction of a millisecond rounds up", "0.0001", "", "", now, 1},
 		{"milliseconds", "", "1500", "", now, 1500},
@@ -210,9 +211,13 @@ func TestARecordingIsReadByteForByte(t *testing.T) {
 		"HTTP/1.1 abc\n\n":              "status line: want",
 		"HTTP/1.1 200 OK\nA: b":         "headers: unexpected EOF",
 		"HTTP/1.1 200 OK\nno colon\n\n": "headers: ",
+
+		strings.Repeat("H", maxHeads+1):                            "headers: more than 1048576 bytes",
+		"HTTP/1.1 200 OK\n" + strings.Repeat("A: b\n", maxHeads/5): "headers: more than 1048576 bytes",
+		strings.Repeat("HTTP/1.1 100 Continue\n\n", maxHeads/23+1): "headers: more than 1048576 bytes",
 	} {
 		if _, err := ReadHTTP(strings.NewReader(in)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("ReadHTTP(%q) = %v, want %q", in, err, want)
+			t.Errorf("ReadHTTP(%.80q) = %v, want %q", in, err, want)
 		}
 	}
 }

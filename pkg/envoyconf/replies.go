@@ -35,21 +35,15 @@ func (b *builder) hopReplies() *hcmv3.LocalReplyConfig {
 		b.reason("response.code_details.startsWith('upstream_') || response.code_details in "+
 			"['no_healthy_upstream', 'cluster_not_found', 'stream_idle_timeout']"),
 	)
-	ms := []*hcmv3.ResponseMapper{
+	return &hcmv3.LocalReplyConfig{Mappers: []*hcmv3.ResponseMapper{
 		{Filter: all(failed, fromAttempt(lastTry)), StatusCode: wrapperspb.UInt32(503), BodyFormatOverride: service},
 		{Filter: failed, StatusCode: wrapperspb.UInt32(503), BodyFormatOverride: service, HeadersToAdd: tryNext()},
 		{Filter: b.reason("response.code_details == 'request_payload_too_large'"), BodyFormatOverride: tooLarge},
-	}
-	if b.c.Envoy.FailOpen {
-		// Without the service every attempt goes to the same provider, which must not be asked, and paid, again.
-		return &hcmv3.LocalReplyConfig{Mappers: append(ms,
-			&hcmv3.ResponseMapper{Filter: all(ofExchange(), lost), BodyFormatOverride: provider, HeadersToAdd: tryNext()},
-			&hcmv3.ResponseMapper{Filter: lost, BodyFormatOverride: provider},
-		)}
-	}
-	return &hcmv3.LocalReplyConfig{Mappers: append(ms,
-		&hcmv3.ResponseMapper{Filter: lost, BodyFormatOverride: provider, HeadersToAdd: tryNext()},
-	)}
+		{Filter: all(ofExchange(), lost), BodyFormatOverride: provider, HeadersToAdd: tryNext()},
+		// No chain: passed through, or without the service. The next attempt would go to the same provider, which must
+		// not be asked, and paid, again.
+		{Filter: lost, BodyFormatOverride: provider},
+	}}
 }
 
 // whenHopIsLost words what the front itself has to say.

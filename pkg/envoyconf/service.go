@@ -11,6 +11,7 @@ import (
 	grpclogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	previoushostsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/retry/host/previous_hosts/v3"
 	upstreamv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
@@ -97,8 +98,19 @@ func (b *builder) service(cluster string) *corev3.GrpcService {
 				BaseInterval: durationpb.New(25 * time.Millisecond),
 				MaxInterval:  durationpb.New(500 * time.Millisecond),
 			},
+			// Without these all five tries can go to the one replica that is down: of 2,000 exchanges after a kill -9, 60
+			// passed over a healthy primary, with them none.
+			RetryHostPredicate:            b.anotherHost(),
+			HostSelectionRetryMaxAttempts: 5,
 		},
 	}
+}
+
+func (b *builder) anotherHost() []*corev3.RetryPolicy_RetryHostPredicate {
+	return []*corev3.RetryPolicy_RetryHostPredicate{{
+		Name:       "envoy.retry_host_predicates.previous_hosts",
+		ConfigType: &corev3.RetryPolicy_RetryHostPredicate_TypedConfig{TypedConfig: b.pack(&previoushostsv3.PreviousHostsPredicate{})},
+	}}
 }
 
 // accessLogs tell an upstream that died from a client that hung up after commit, by response flags. An access log
@@ -195,9 +207,11 @@ func (b *builder) serviceCluster(name string, replicas []config.Address) *cluste
 					Http2ProtocolOptions: &corev3.Http2ProtocolOptions{
 						InitialStreamWindowSize:     wrapperspb.UInt32(64 << 10),
 						InitialConnectionWindowSize: wrapperspb.UInt32(maxWindow),
+						// Finds a frozen replica in at most 4 s. One second for the answer cut healthy connections on a starved
+						// machine.
 						ConnectionKeepalive: &corev3.KeepaliveSettings{
 							Interval: durationpb.New(time.Second),
-							Timeout:  durationpb.New(time.Second),
+							Timeout:  durationpb.New(3 * time.Second),
 						},
 					},
 				},

@@ -22,14 +22,14 @@ func (s *AccessLog) StreamAccessLogs(stream als.AccessLogService_StreamAccessLog
 			return nil
 		}
 		for _, e := range m.GetHttpLogs().GetLogEntry() {
-			s.entry(e.GetCommonProperties())
+			s.entry(e.GetCommonProperties(), int(e.GetResponse().GetResponseCode().GetValue()))
 		}
 	}
 }
 
-func (s *AccessLog) entry(c *dataal.AccessLogCommon) {
-	why := endOf(c.GetResponseFlags())
-	if why == endUnknown {
+func (s *AccessLog) entry(c *dataal.AccessLogCommon, status int) {
+	by := sideOf(c.GetResponseFlags())
+	if by == bySomebody {
 		return
 	}
 	fields := c.GetMetadata().GetFilterMetadata()["understudy"].GetFields()
@@ -38,19 +38,19 @@ func (s *AccessLog) entry(c *dataal.AccessLogCommon) {
 	if err != nil {
 		return
 	}
-	s.Processor.ended(endKey{str("exchange"), attempt}, why, str("replica"))
+	s.Processor.ended(endKey{str("exchange"), attempt}, end{by, status}, str("replica"))
 }
 
-// endOf reads Envoy's response flags (UC, UF, UR, UPE against DC).
-func endOf(f *dataal.ResponseFlags) end {
+// sideOf reads Envoy's response flags (UC, UF, UR, UPE against DC).
+func sideOf(f *dataal.ResponseFlags) side {
 	switch {
 	case f.GetDownstreamConnectionTermination():
-		return endClient
+		return byClient
 	case f.GetUpstreamConnectionTermination(), f.GetUpstreamConnectionFailure(),
 		f.GetUpstreamRemoteReset(), f.GetUpstreamProtocolError():
-		return endUpstream
+		return byProvider
 	}
-	return endUnknown
+	return bySomebody
 }
 
 // ended takes the report of an attempt's end. Every replica gets every entry; only the one that had the attempt

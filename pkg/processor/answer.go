@@ -6,7 +6,6 @@ import (
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"understudy/pkg/chain"
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
 )
@@ -28,6 +27,10 @@ type answer struct {
 	trailers  bool  // a trailers message waits for its reply
 	bodyless  bool  // the response ended with its headers
 }
+
+// safe is how much of the body may be sent on. The reader's place of a failure in an encoded body is one in the
+// decoded text, and so may lie behind all that came.
+func (w *answer) safe() int64 { return min(w.resp.Safe(), w.fed) }
 
 // reader is the response's classifier, also where no response came.
 func (w *answer) reader(a *attempt) *classify.Response {
@@ -142,18 +145,14 @@ func (a *attempt) maybeCommit(progress classify.Progress) {
 	case a.chain.Commit == config.CommitComplete && full:
 		a.failed(a.abort(classify.Truncated, "hold.bytes"))
 	case a.chain.Commit == config.CommitFirstContent && (full || progress == classify.Started):
-		if v := a.answer.resp.Verdict(); v.Downgraded && a.advances(v) {
+		v := a.answer.resp.Verdict()
+		v.Class = classify.OK // so far: it may still give way for its tier
+		if v.Downgraded && a.try.More(v) {
 			a.failOver(v)
 			return
 		}
 		a.commit(nil)
 	}
-}
-
-// advances says whether an answer that is fine but for its tier gives way to the next target.
-func (a *attempt) advances(v classify.Verdict) bool {
-	v.Class = classify.OK
-	return a.try.More(v)
 }
 
 // decided acts on a class that is known before the answer's end.
@@ -218,7 +217,7 @@ func (a *attempt) served(v classify.Verdict) {
 	a.forward()
 	a.finish()
 	a.report(v)
-	a.p.account(a, v, outcomeOf(a.try))
+	a.p.account(a, v, a.outcome(v))
 }
 
 func (a *attempt) finish() {
@@ -274,8 +273,12 @@ func firstWord(details string) string {
 	return details
 }
 
-func outcomeOf(t *chain.Try) string {
-	if t.Rung > 0 {
+// outcome is what became of an exchange that got its target's own answer.
+func (a *attempt) outcome(v classify.Verdict) string {
+	switch {
+	case !a.returns(v):
+		return outcomeFailed
+	case a.try.Rung > 0:
 		return outcomeFallback
 	}
 	return outcomeServed

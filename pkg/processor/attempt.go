@@ -35,6 +35,7 @@ func (s state) String() string {
 // Ownership: the pump of its stream, which calls close at the end. Only that goroutine touches it.
 type attempt struct {
 	p     *Processor
+	conn  *connAddr // nil: not known
 	book  *chain.Book
 	state state
 	out   []*extproc.ProcessingResponse
@@ -108,7 +109,7 @@ func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 	}
 	if len(a.out) > 0 {
 		a.reuse()
-		a.clock.flushed(from, time.Now())
+		a.clock.blocked(time.Since(from))
 		if a.state >= sent {
 			a.unreserve()
 		}
@@ -133,13 +134,23 @@ func (a *attempt) close() {
 	a.unreserve()
 	a.dropHeld()
 	switch {
-	case a.over || a.try == nil:
-		return
 	case a.state == waiting: // the client left; nothing was tried
-		a.over = true
+		a.p.account(a, classify.Verdict{Class: classify.Canceled}, outcomeCanceled)
+	case !a.over && a.try != nil:
+		a.p.await(a)
+	}
+}
+
+// abandon gives up an attempt that panicked, without a verdict.
+func (a *attempt) abandon() {
+	if a.try == nil || a.over {
 		return
 	}
-	a.p.await(a)
+	a.over = true
+	a.try.Release()
+	if a.state == committed {
+		a.p.account(a, classify.Verdict{}, outcomeFailed)
+	}
 }
 
 // abort is the verdict of an attempt that we or the transport ended.

@@ -35,6 +35,8 @@ type clock struct {
 	least config.MinRate // zero: none
 	rate  time.Time      // when the bytes of the window are looked at
 	base  int64          // bytes received when it began
+
+	stalled time.Duration // how long the client has kept the answer waiting
 }
 
 // watch notes when the request went off, and ends every deadline.
@@ -44,15 +46,6 @@ func (c *clock) watch(sentAt time.Time) { *c = clock{sentAt: sentAt} }
 func (c *clock) window(now time.Time, received int64) {
 	if c.least.Window > 0 {
 		c.rate, c.base = now.Add(c.least.Window), received
-	}
-}
-
-// flushed notes that something has gone out, which took since from. What waited behind a slow client was not the
-// provider's silence, nor its slowness: a window lasts for as long as we listen.
-func (c *clock) flushed(from, now time.Time) {
-	c.event(now)
-	if !c.rate.IsZero() {
-		c.rate = c.rate.Add(now.Sub(from))
 	}
 }
 
@@ -94,6 +87,17 @@ func (c *clock) content(now time.Time) {
 func (c *clock) event(now time.Time) {
 	if !c.activity.IsZero() {
 		c.activity = now
+	}
+}
+
+// blocked notes that d has passed waiting for the client to read, which was not the provider's silence.
+func (c *clock) blocked(d time.Duration) {
+	c.stalled += d
+	if !c.activity.IsZero() {
+		c.activity = c.activity.Add(d)
+	}
+	if !c.rate.IsZero() {
+		c.rate = c.rate.Add(d) // a window lasts for as long as we listen
 	}
 }
 

@@ -65,7 +65,7 @@ func (a *attempt) forward() {
 		return
 	}
 	w := &a.answer
-	safe := w.resp.Safe()
+	safe := w.safe()
 	if w.ended {
 		safe = w.fed
 	}
@@ -124,7 +124,7 @@ func (a *attempt) shown(v classify.Verdict) degrade.Answer {
 
 // honest is a status that says failure. 507 is what Envoy says where this service is missing.
 func honest(status int) int {
-	if status < 400 || status > 599 || status == http.StatusInsufficientStorage {
+	if !isError(status) || status == http.StatusInsufficientStorage {
 		return http.StatusServiceUnavailable
 	}
 	return status
@@ -142,7 +142,7 @@ func (a *attempt) pastOf(v classify.Verdict) chain.Past {
 	past := chain.Past{Attempt: a.head.exchange.Attempt, Slot: a.try.Index, Rung: a.try.Rung, Target: a.try.Target.Name, Verdict: v}
 	switch {
 	case v.Phase == classify.PhaseTransport || v.Class == classify.Timeout || !fails(v):
-	case w.status >= 300:
+	case isError(w.status):
 		past.Answer = chain.Answer{Status: honest(w.status), ContentType: w.contentType,
 			ContentEncoding: w.contentEncoding, Body: bytes.Join(w.held[w.next:], nil)}
 	case v.Class != classify.Truncated && v.Class != classify.Malformed:
@@ -151,6 +151,9 @@ func (a *attempt) pastOf(v classify.Verdict) chain.Past {
 	}
 	return past
 }
+
+// isError says whether an answer's status tells clients of a failure: they would follow a redirect.
+func isError(status int) bool { return status >= 400 && status <= 599 }
 
 // returns says whether v is an answer for the caller, good or bad, rather than a failure of the chain.
 func (a *attempt) returns(v classify.Verdict) bool {
@@ -178,7 +181,7 @@ func (a *attempt) last(v classify.Verdict) {
 	}
 	hint := a.hint()
 	tell, ok := chain.Telling(a.past)
-	if ok && tell.Slot == past.Slot && a.answer.status >= 300 && a.state == holding {
+	if ok && tell.Slot == past.Slot && isError(a.answer.status) && a.state == holding {
 		a.pass(v, hint)
 		return
 	}
@@ -277,7 +280,7 @@ func (a *attempt) capped(v classify.Verdict) *mutation {
 // transfer; never by a clean end.
 func (a *attempt) cut(v classify.Verdict) {
 	w := &a.answer
-	a.release(w.resp.Safe()-w.sent, false)
+	a.release(w.safe()-w.sent, false)
 	if w.resp.Streaming() && !w.resp.Encoded() {
 		a.sendBody(degrade.StreamEnd(a.api, v, w.resp.FailedEvent(), w.resp.Events()), !w.trailers)
 		if w.trailers {
@@ -322,7 +325,11 @@ func (a *attempt) late(why cause) {
 		a.spent()
 		return
 	}
-	v := a.abort(classify.Timeout, string(why))
+	class := classify.Timeout
+	if why == total && a.clock.stalled > a.clock.idle {
+		class = classify.Canceled // the client read too slowly, which is no failure of the target
+	}
+	v := a.abort(class, string(why))
 	switch {
 	case a.state == committed:
 		a.cut(v)

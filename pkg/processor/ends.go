@@ -9,12 +9,18 @@ import (
 
 // end is how an attempt's stream ended that had no verdict: an upstream reset and a client's hang-up both just
 // end the gRPC stream.
-type end uint8
+type end struct {
+	by     side
+	status int // that left Envoy's hop, as far as known: a commit may come too late, and Envoy's own reply go out
+}
+
+// side is who ended a stream.
+type side uint8
 
 const (
-	endUnknown  end = iota
-	endUpstream     // the provider's side died
-	endClient       // the client went away
+	bySomebody side = iota
+	byProvider      // its side died
+	byClient        // it went away
 )
 
 // endKey names an attempt.
@@ -50,12 +56,12 @@ func newEnds() *ends {
 	return &ends{waiters: make(map[endKey]*waiter), early: make(map[endKey]end)}
 }
 
-// await calls resolve once: with what is told of k, or after endWait with endUnknown.
+// await calls resolve once: with what is told of k, or after endWait with bySomebody.
 func (e *ends) await(k endKey, resolve func(end)) {
 	e.mu.Lock()
 	why, told := e.early[k]
 	if !told {
-		e.waiters[k] = &waiter{time.AfterFunc(endWait, func() { e.tell(k, endUnknown) }), resolve}
+		e.waiters[k] = &waiter{time.AfterFunc(endWait, func() { e.tell(k, end{}) }), resolve}
 	}
 	e.mu.Unlock()
 	if told {
@@ -68,7 +74,7 @@ func (e *ends) tell(k endKey, why end) bool {
 	e.mu.Lock()
 	w := e.waiters[k]
 	delete(e.waiters, k)
-	if w == nil && why != endUnknown {
+	if w == nil && why.by != bySomebody {
 		e.noteLocked(k, why)
 	}
 	e.mu.Unlock()
@@ -103,14 +109,22 @@ func (p *Processor) await(a *attempt) {
 
 // settle counts an attempt by how its stream ended. No other goroutine touches it any more.
 func (a *attempt) settle(why end) {
-	if why == endUpstream {
+	if a.conn.gone() { // Envoy did not end the stream: this says nothing about the provider, nor about the client
+		v := a.abort(classify.Canceled, "connection to envoy lost")
+		a.report(v)
+		if a.state == committed {
+			a.p.account(a, v, outcomeFailed)
+		}
+		return
+	}
+	if why.by == byProvider {
 		v := a.abort(classify.Transport, "reset")
 		if a.observing() {
 			a.broken(v)
 			return
 		}
 		a.report(v)
-		if a.state == committed {
+		if a.state == committed && why.status == a.answer.status {
 			a.p.account(a, v, outcomeFailed)
 		} else {
 			a.p.memo.Add(a.head.exchange.ID, a.pastOf(v))

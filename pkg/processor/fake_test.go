@@ -36,6 +36,7 @@ func readRecorded(t testing.TB, name string) []*extproc.ProcessingRequest {
 type fakeStream struct {
 	grpc.ServerStream
 	ctx  context.Context
+	addr *connAddr
 	in   chan *extproc.ProcessingRequest
 	out  chan string   // described when sent: a message may be used again after that
 	done chan struct{} // Process has returned

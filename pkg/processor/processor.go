@@ -5,12 +5,16 @@ package processor
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"understudy/pkg/chain"
 	"understudy/pkg/chain/breaker"
@@ -97,12 +101,21 @@ type received struct {
 }
 
 // Process is one attempt: the pump. It returns when Envoy closes the stream; returning earlier would tell
-// Envoy to go on without us.
-func (p *Processor) Process(stream extproc.ExternalProcessor_ProcessServer) error {
+// Envoy to go on without us. A panic is the end of its own attempt only: the front goes on to the next one, and a
+// committed answer is cut.
+func (p *Processor) Process(stream extproc.ExternalProcessor_ProcessServer) (err error) {
 	p.open.Add(1)
 	defer p.open.Add(-1)
 	a := newAttempt(p)
-	defer a.close()
+	a.conn = connOf(stream.Context())
+	defer func() {
+		if fault := recover(); fault != nil {
+			p.log.Error("panic: one attempt is given up", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
+			err = status.Error(codes.Internal, "the attempt is given up")
+			a.abandon()
+		}
+		a.close()
+	}()
 
 	in := make(chan received)
 	ctx := stream.Context()

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"go.uber.org/goleak"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"understudy/pkg/chain/breaker"
@@ -83,8 +84,9 @@ type call struct {
 }
 
 func (b *bench) open() *call {
-	ctx, cancel := context.WithCancel(b.t.Context())
-	s := &fakeStream{ctx: ctx, in: make(chan *extproc.ProcessingRequest), out: make(chan string, 256), done: make(chan struct{})}
+	addr := &connAddr{}
+	ctx, cancel := context.WithCancel(peer.NewContext(b.t.Context(), &peer.Peer{Addr: addr}))
+	s := &fakeStream{ctx: ctx, addr: addr, in: make(chan *extproc.ProcessingRequest), out: make(chan string, 256), done: make(chan struct{})}
 	go func() { defer close(s.done); _ = b.p.Process(s) }()
 	b.t.Cleanup(cancel)
 	return &call{b, s, cancel}
@@ -138,6 +140,12 @@ func (c *call) heard() string {
 			return strings.Join(lines, "\n")
 		}
 	}
+}
+
+// lose ends the stream by the loss of its connection.
+func (c *call) lose() {
+	c.s.addr.lost.Store(true)
+	c.hangUp()
 }
 
 func (c *call) hangUp() {
@@ -366,7 +374,7 @@ func TestEndsThatOnlyTheAccessLogTells(t *testing.T) {
 					end := func() { c.hangUp() }
 					log := func() {
 						if r.log != nil {
-							(&AccessLog{Processor: b.p}).entry(named(r.log, b.p.replica, "x1", "1"))
+							(&AccessLog{Processor: b.p}).entry(named(r.log, b.p.replica, "x1", "1"), 200)
 						}
 					}
 					if strings.Contains(order, "before") {
@@ -404,6 +412,22 @@ func TestTheNextAttemptProvesThatTheLastWasNotAHangUp(t *testing.T) {
 		second.hangUp()
 		if got := b.attempts("transport"); got != 1 {
 			t.Errorf("attempts transport = %v, want 1", got)
+		}
+	})
+}
+
+func TestALostConnectionToEnvoyChargesNobody(t *testing.T) {
+	in(t, "", func(b *bench) {
+		for i := range 5 {
+			c, rest := b.attempt("stream", fmt.Sprint("x", i), 1)
+			c.tell(rest[:2]...)
+			c.lose()
+			second, rest := b.attempt("json", fmt.Sprint("x", i), 2) // Envoy's mapper sends the exchange on
+			second.tell(rest...)
+			second.hangUp()
+		}
+		if b.state() != breaker.Closed || b.attempts("transport") != 0 {
+			t.Errorf("state %s, transport %v; want closed and 0", b.state(), b.attempts("transport"))
 		}
 	})
 }

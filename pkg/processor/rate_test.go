@@ -128,9 +128,8 @@ func TestAWindowLastsForAsLongAsWeListen(t *testing.T) {
 	now := time.Now()
 	c := clock{least: config.MinRate{BytesPerSecond: 10, Window: 10 * time.Second}}
 	c.window(now, 1000)
-	for i := range 8 { // a client that takes a second for each piece
-		from := now.Add(time.Duration(i) * time.Second)
-		c.flushed(from, from.Add(time.Second))
+	for range 8 { // a client that takes a second for each piece
+		c.blocked(time.Second)
 	}
 	if got, want := c.due(), now.Add(18*time.Second); !got.Equal(want) {
 		t.Errorf("due after 8 s in flushes = %s, want %s", got.Sub(now), want.Sub(now))

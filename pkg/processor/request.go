@@ -114,6 +114,7 @@ func (a *attempt) common(p *config.Provider, rw provider.Rewrite) *extproc.Commo
 
 func (a *attempt) requestBody(body []byte) {
 	if a.state != uploading {
+		a.send(requestBody(&extproc.CommonResponse{})) // passed through on a chain's path: it goes on as it came
 		return
 	}
 	if a.probed != nil {
@@ -191,8 +192,9 @@ func (p *Processor) remember(x chain.Exchange) []chain.Past {
 	if n := len(past); n > 0 && past[n-1].Slot == x.Attempt-2 {
 		return past
 	}
-	// That Envoy is here again proves that the attempt before, if it has no verdict yet, did not end by a hang-up.
-	p.ends.tell(endKey{x.ID, x.Attempt - 1}, endUpstream)
+	// That Envoy is here again proves that the attempt before, if it has no verdict yet, did not end by a hang-up,
+	// and that nothing of it has left.
+	p.ends.tell(endKey{x.ID, x.Attempt - 1}, end{by: byProvider})
 	return p.memo.Of(x.ID)
 }
 

@@ -24,6 +24,7 @@ var (
 const (
 	prelude  = 12          // bytes before the headers
 	overhead = prelude + 4 // bytes of an empty frame
+	maxSpare = 16 << 10    // how large a buffer may be that is kept for the next frame
 )
 
 // Frame is one message of the stream. Its slices are good until the next call of the framer.
@@ -59,6 +60,9 @@ func (f *Framer) Feed(p []byte) { f.p = p }
 func (f *Framer) Next() (Frame, bool) {
 	if f.used {
 		f.held, f.used = f.held[:0], false
+		if cap(f.held) > maxSpare {
+			f.held = nil
+		}
 	}
 	if f.err != nil || len(f.held) > 0 && !f.fill(prelude) {
 		f.p = nil

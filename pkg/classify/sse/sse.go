@@ -62,12 +62,24 @@ func (f *Framer) Feed(p []byte) {
 	f.skipBOM()
 }
 
-// release lets go of the chunk, after copying what still lies in it.
+// release lets go of the chunk, after copying what still lies in it, and of the buffers that a long event left.
 func (f *Framer) release() {
 	f.own()
 	f.off += int64(f.pos)
 	f.p, f.pos, f.lf, f.cr = nil, 0, -1, -1
+	if cap(f.line) > maxSpare && len(f.line) == 0 {
+		f.line = nil
+	}
+	if cap(f.held) > maxSpare && !f.fed {
+		f.held = nil
+	}
+	if cap(f.nameB) > maxSpare && !f.named {
+		f.nameB = nil
+	}
 }
+
+// maxSpare is how large a buffer may be that is kept for the next event: streams are many, and long events few.
+const maxSpare = 16 << 10
 
 // skipBOM drops one leading byte order mark, which chunks may split ("strip one leading U+FEFF").
 func (f *Framer) skipBOM() {
