@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"understudy/pkg/classify"
-	"understudy/pkg/classify/decode"
 )
 
 // classifyFiles prints the verdict of each recorded answer. A file that cannot be read is told, and the others are
@@ -123,14 +122,14 @@ func (j *judge) dialect(rec *classify.Recording) classify.API {
 func isAmazon(rec *classify.Recording) bool {
 	kind := strings.ToLower(rec.Get("content-type"))
 	return rec.Get("x-amzn-requestid") != "" || strings.HasPrefix(kind, "application/vnd.amazon.eventstream") ||
-		bytes.HasPrefix(plain(rec), []byte{0})
+		bytes.HasPrefix(rec.Start(), []byte{0})
 }
 
 // isResponses reports whether an answer of OpenAI's is of the Responses API: its object is "response", its events
 // are response.* or, without a choice before it, an error event. Text of a model cannot look so, as its quotes and
 // line ends are escaped. Error statuses are alike on both APIs.
 func isResponses(rec *classify.Recording) bool {
-	body := plain(rec)
+	body := rec.Start()
 	return has(body, `"object":"response"`, `"object": "response"`, `"type":"response.`, `"type": "response.`) ||
 		begins(body, "event: response.", "event:response.") ||
 		begins(body, "event: error", "event:error") && !has(body, `"choices":`)
@@ -146,17 +145,4 @@ func begins(body []byte, marks ...string) bool {
 	return slices.ContainsFunc(marks, func(mark string) bool {
 		return bytes.HasPrefix(body, []byte(mark)) || has(body, "\n"+mark, "\r"+mark)
 	})
-}
-
-// plain is the body without its content codings; of an encoded one its start, enough to know an API by.
-func plain(rec *classify.Recording) []byte {
-	codings := strings.FieldsFunc(strings.ToLower(rec.Get("content-encoding")), func(c rune) bool { return c == ',' || c == ' ' })
-	codings = slices.DeleteFunc(codings, func(name string) bool { return name == "identity" })
-	if len(codings) == 0 {
-		return rec.Body
-	}
-	var start []byte
-	d := decode.New(strings.Join(codings, ","), 64<<10, func(p []byte) { start = append(start, p...) })
-	_ = d.Write(rec.Body) // where it is not in its coding, the verdict says so
-	return start
 }

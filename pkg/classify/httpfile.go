@@ -8,6 +8,8 @@ import (
 	"net/textproto"
 	"strconv"
 	"strings"
+
+	"understudy/pkg/classify/decode"
 )
 
 // Recording is a recorded HTTP response: status line, headers, blank line, raw body bytes.
@@ -85,6 +87,18 @@ func noEOF(err error) error {
 // Get returns a header by any spelling of its name, "" when absent; several values are joined by ", ".
 func (h *Recording) Get(name string) string {
 	return strings.Join(h.Header.Values(name), ", ")
+}
+
+// Start is the body without its content codings; of an encoded one at most the first 64 KiB, enough to know an API by.
+func (h *Recording) Start() []byte {
+	names := coding(h.Get("content-encoding"))
+	if names == "" {
+		return h.Body
+	}
+	var start []byte
+	d := decode.New(names, maxErrorBody, func(p []byte) { start = append(start, p...) })
+	_ = d.Write(h.Body) // where it is not in its coding, the verdict says so
+	return start
 }
 
 // Classify reads the recording to its end, chunk bytes of the body at a time; 0 feeds it whole.

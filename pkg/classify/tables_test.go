@@ -221,3 +221,21 @@ func TestARecordingIsReadByteForByte(t *testing.T) {
 		}
 	}
 }
+
+func TestTheStartOfARecordingIsDecoded(t *testing.T) {
+	long := strings.Repeat("0123456789", 10_000)
+	for codings, want := range map[string]string{"": long, "identity": long, "gzip": long[:maxErrorBody], "identity, BR": long[:maxErrorBody], "zstd": long[:maxErrorBody]} {
+		body := []byte(long)
+		if name := coding(codings); name != "" {
+			body = encoded(t, name, body)
+		}
+		rec := &Recording{Header: map[string][]string{"Content-Encoding": {codings}}, Body: body}
+		if got := string(rec.Start()); got != want {
+			t.Errorf("Start() of a body in %q = %d bytes, want %d", codings, len(got), len(want))
+		}
+	}
+	rec := &Recording{Header: map[string][]string{"Content-Encoding": {"gzip"}}, Body: []byte("plain text")}
+	if got := rec.Start(); len(got) != 0 {
+		t.Errorf("Start() of plain text said to be gzip = %q, want none", got)
+	}
+}
