@@ -25,6 +25,8 @@ type trial struct {
 	until time.Time     // for so long the trial is this replica's
 	next  time.Time     // before that there is nothing to do
 	done  chan struct{} // closed at the end of the probe that runs; nil: none does
+	rev   uint64        // of the right to it in the store, 0 without one
+	vain  int           // requests that have tried in vain
 }
 
 // tryOut sees to it that one replica tries a half-open target.
@@ -37,6 +39,10 @@ func (f *Fleet) tryOut(ctx context.Context, t Target) {
 		x = trial{gen: gen}
 	}
 	x.settle()
+	if vain := t.Breaker.Vain(); vain != x.vain {
+		x.vain = vain
+		f.handOn(ctx, t, &x)
+	}
 	if x.done == nil && !time.Now().Before(x.next) && f.canTry(t, x.gen) {
 		f.try(ctx, t, &x)
 	}
@@ -63,7 +69,7 @@ func (f *Fleet) try(ctx context.Context, t Target, x *trial) {
 	now := time.Now()
 	if !now.Before(x.until) {
 		t.Breaker.Lead(0) // another may have the trial now
-		if f.taken(ctx, t, x.gen) {
+		if f.taken(ctx, t, x) {
 			x.next = now.Add(again)
 			return
 		}
@@ -81,11 +87,27 @@ func (f *Fleet) try(ctx context.Context, t Target, x *trial) {
 }
 
 // taken says whether another replica has the trial; if not it is this one's. Without a store every replica has it.
-func (f *Fleet) taken(ctx context.Context, t Target, gen uint64) bool {
+func (f *Fleet) taken(ctx context.Context, t Target, x *trial) bool {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_, err := f.o.Trials.Create(ctx, t.key()+"#"+strconv.FormatUint(gen, 10), []byte(f.o.Replica), tenure+margin)
+	rev, err := f.o.Trials.Create(ctx, x.key(t), []byte(f.o.Replica), tenure+margin)
+	x.rev = rev
 	return isTaken(err)
+}
+
+func (x *trial) key(t Target) string { return t.key() + "#" + strconv.FormatUint(x.gen, 10) }
+
+// handOn gives the right to try by a request to whoever asks first from now on: the next request may come to another
+// replica.
+func (f *Fleet) handOn(ctx context.Context, t Target, x *trial) {
+	if t.Probe || f.o.Alone || x.rev == 0 {
+		return
+	}
+	t.Breaker.Lead(0)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, _ = f.o.Trials.Update(ctx, x.key(t), []byte(f.o.Replica), x.rev, margin) // without it the right ends later
+	x.rev, x.until, x.next = 0, time.Time{}, time.Now().Add(2*again)
 }
 
 // probe makes the deliberate trial beside the loop.

@@ -28,3 +28,26 @@ func TestAReplicaThatIsNotAskedKeepsNobodyFromTrying(t *testing.T) {
 		})
 	}
 }
+
+func TestAfterATrialInVainAnotherReplicaMayTry(t *testing.T) {
+	s := settings()
+	s.Probe = false
+	in(t, s, 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fail(5)
+		time.Sleep(time.Minute + few)
+		r[0].call(breaker.Success) // asks
+		time.Sleep(few)
+		if !r[0].call(breaker.Excluded) {
+			t.Fatal("the second request does not pass, want that it is the trial")
+		}
+		for waited := 0; !r[1].call(breaker.Success); waited++ {
+			if waited > 10 {
+				t.Fatalf("no trial in %d s on the replica that is asked", waited)
+			}
+			time.Sleep(time.Second)
+		}
+		time.Sleep(few)
+		expect(t, breaker.Closed, r...)
+		stop(r...)
+	})
+}

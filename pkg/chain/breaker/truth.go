@@ -80,5 +80,15 @@ func (b *Breaker) Asked(gen uint64) (asked bool) {
 	return asked
 }
 
+// Vain is how many trials of the half-open time came to nothing here.
+func (b *Breaker) Vain() (n int) {
+	b.use(func(m *machine) {
+		if m.state() == HalfOpen {
+			n = int(m.Counts().TotalExclusions)
+		}
+	})
+	return n
+}
+
 // Lead makes the trial of generation gen this process's.
 func (b *Breaker) Lead(gen uint64) { b.use(func(*machine) { b.lead = gen }) }
