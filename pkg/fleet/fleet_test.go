@@ -305,7 +305,7 @@ func TestAnotherReplicaTakesOverFromOneThatDies(t *testing.T) {
 					alive = append(alive, x)
 				}
 				if len(alive) != 2 {
-					t.Fatalf("replicas without the trial = %d, want 2", len(alive))
+					t.Fatalf("replicas without the trial = %d, want 2; states %v, Check() of one %v", len(alive), states(r...), r[0].breaker.Check())
 				}
 				if probe {
 					time.Sleep(tenure + margin + again + 30*time.Second + few)
