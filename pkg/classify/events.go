@@ -115,6 +115,9 @@ func (s *stream) apply(name, data []byte, from int64) {
 	m := r.dialect().event(&r.facts)
 	r.events++
 	s.known = s.known || m.known
+	if m.content {
+		r.content += r.facts.size(len(data))
+	}
 	switch {
 	case m.failed || string(name) == "error":
 		s.error(data, from)

@@ -79,6 +79,7 @@ type facts struct {
 	stopped        bool // the current choice has a finish reason
 
 	made       int64       // bytes of generated text since output was last counted
+	said       int64       // bytes of generated text in the current event
 	iterations []iteration // the provider's own calls, as last told
 	iterating  bool        // what comes is of the last of them
 
@@ -91,7 +92,7 @@ type facts struct {
 var _ jsonscan.Sink = (*facts)(nil)
 
 // next forgets what belongs to one event.
-func (f *facts) next() { f.made, f.set = f.uncounted(), 0 }
+func (f *facts) next() { f.made, f.said, f.set = f.uncounted(), 0, 0 }
 
 func (f *facts) has(what jsonscan.Field) bool { return f.set&(1<<what) != 0 }
 
@@ -103,6 +104,14 @@ func (f *facts) text(what jsonscan.Field) string {
 		return ""
 	}
 	return f.texts[what]
+}
+
+// size is how many bytes of content an event of n bytes brought. Of what is not text the whole event counts.
+func (f *facts) size(n int) int64 {
+	if f.said == 0 && f.has(factPart) {
+		return int64(n)
+	}
+	return f.said
 }
 
 // content reports whether the event brought something that the model made.
@@ -173,6 +182,7 @@ func (f *facts) words(what jsonscan.Field, k jsonscan.Kind) {
 	f.mark(what)
 	if what != factRepeat {
 		f.made += int64(f.scan.Size())
+		f.said += int64(f.scan.Size())
 	}
 }
 

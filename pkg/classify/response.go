@@ -45,6 +45,7 @@ type Response struct {
 	before int64 // bytes fed before the piece that is being read
 
 	events  int64 // read so far
+	content int64 // bytes of content in them
 	facts   facts
 	scan    *jsonscan.Scanner
 	started bool // content was seen
@@ -243,6 +244,9 @@ func (r *Response) freeze(n int64) {
 
 // Events is how many events of the stream have been read so far; comments and events without data are none.
 func (r *Response) Events() int64 { return r.events }
+
+// Content is how many bytes of content the stream has brought so far, without what frames them.
+func (r *Response) Content() int64 { return r.content }
 
 // Verdict is what is known now; its Class is None while undecided.
 func (r *Response) Verdict() Verdict {

@@ -129,7 +129,7 @@ func (a *attempt) read(p []byte) classify.Progress {
 		w.started = true
 		a.clock.content(now)
 		if w.resp.Streaming() {
-			a.clock.window(now, w.fed)
+			a.clock.window(now, w.resp.Content())
 		}
 		if progress == classify.Started {
 			a.p.metrics.firstContent(a, now)

@@ -33,8 +33,8 @@ type clock struct {
 	idle     time.Duration
 
 	least config.MinRate // zero: none
-	rate  time.Time      // when the bytes of the window are looked at
-	base  int64          // bytes received when it began
+	rate  time.Time      // when the content of the window is looked at
+	base  int64          // bytes of content when it began
 
 	stalled time.Duration // how long the client has kept the answer waiting
 }
@@ -42,16 +42,16 @@ type clock struct {
 // watch notes when the request went off, and ends every deadline.
 func (c *clock) watch(sentAt time.Time) { *c = clock{sentAt: sentAt} }
 
-// window begins the next window of the least rate, with so many bytes received.
-func (c *clock) window(now time.Time, received int64) {
+// window begins the next window of the least rate, with so many bytes of content so far.
+func (c *clock) window(now time.Time, content int64) {
 	if c.least.Window > 0 {
-		c.rate, c.base = now.Add(c.least.Window), received
+		c.rate, c.base = now.Add(c.least.Window), content
 	}
 }
 
-// slow says whether the window that is over had too few bytes.
-func (c *clock) slow(received int64) bool {
-	return float64(received-c.base) < float64(c.least.BytesPerSecond)*c.least.Window.Seconds()
+// slow says whether the window that is over had too little content.
+func (c *clock) slow(content int64) bool {
+	return float64(content-c.base) < float64(c.least.BytesPerSecond)*c.least.Window.Seconds()
 }
 
 func (c *clock) start(total time.Time) { c.total = total }

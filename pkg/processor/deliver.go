@@ -298,8 +298,8 @@ func (a *attempt) cut(v classify.Verdict) {
 func (a *attempt) tick(now time.Time) {
 	switch why := a.clock.ring(now); {
 	case why == none:
-	case why == minRate && !a.clock.slow(a.answer.fed):
-		a.clock.window(now, a.answer.fed)
+	case why == minRate && !a.clock.slow(a.answer.resp.Content()):
+		a.clock.window(now, a.answer.resp.Content())
 	case a.chain.Observe:
 		a.overdue()
 	case why == waited:

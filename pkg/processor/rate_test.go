@@ -10,9 +10,9 @@ import (
 	"understudy/pkg/config"
 )
 
-const atLeast = "min_rate: {bytes_per_second: 20, window: 10s}"
+const atLeast = "min_rate: {bytes_per_second: 2, window: 10s}"
 
-// delta is a piece of content, about 100 bytes long.
+// delta is a piece of content: 11 bytes, in about 100.
 const delta = "event: content_block_delta\ndata: " +
 	`{"type":"content_block_delta","delta":{"text":"xxxxx xxxxx"}}` + "\n\n"
 
@@ -61,6 +61,23 @@ func TestAStreamThatCrawls(t *testing.T) {
 	}
 }
 
+func TestWhatFramesContentIsNoContent(t *testing.T) {
+	in(t, atLeast, func(b *bench) {
+		c, rest := b.attempt("stream", "x1", 1)
+		c.tell(rest[:3]...)
+		for range 30 {
+			c.body("event: ping\ndata: {\"type\":\"ping\"}\n\n", false)
+			time.Sleep(time.Second)
+			if got := c.heard(); strings.Contains(got, "event: error") {
+				c.hangUp()
+				return
+			}
+		}
+		t.Error("after 30 s of nothing but pings the stream still goes on, want it cut")
+		c.hangUp()
+	})
+}
+
 func TestASlowStartIsNotASlowStream(t *testing.T) {
 	in(t, atLeast, func(b *bench) {
 		c, rest := b.attempt("stream", "x1", 1)
@@ -84,7 +101,7 @@ func TestAWholeAnswerHasNoRate(t *testing.T) {
 }
 
 func TestASlowClientIsNotASlowProvider(t *testing.T) {
-	in(t, "min_rate: {bytes_per_second: 200, window: 10s}\n    deadlines: {first_content: 20s, answer: 90s, idle: 15s, total: 2000s}", func(b *bench) {
+	in(t, "min_rate: {bytes_per_second: 20, window: 10s}\n    deadlines: {first_content: 20s, answer: 90s, idle: 15s, total: 2000s}", func(b *bench) {
 		c, rest := b.attempt("stream", "x1", 1)
 		c.tell(rest[:2]...)
 		c.heard()

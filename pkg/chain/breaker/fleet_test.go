@@ -188,7 +188,7 @@ func (f *fleet) settle(t *rapid.T) Truth {
 		}
 	}
 	f.deliverAll()
-	time.Sleep(2) // what has ended long ago ends in two nanoseconds
+	time.Sleep(2 * time.Nanosecond) // what has ended long ago ends in two nanoseconds
 	for i, r := range f.replicas {
 		if r.Truth() != best || r.State() != f.replicas[0].State() {
 			t.Fatalf("replica %d: Truth() = %+v, State() = %v, want %+v, %v as elsewhere", i, r.Truth(), r.State(), best, f.replicas[0].State())

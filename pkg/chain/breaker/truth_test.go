@@ -92,7 +92,7 @@ func TestWhatFollowingATruthDoes(t *testing.T) {
 				if got := r.Truth(); row.follows && got != told {
 					t.Errorf("Truth() = %+v, want %+v", got, told)
 				}
-				time.Sleep(2)
+				time.Sleep(2 * time.Nanosecond)
 				if got := r.State(); got != row.state {
 					t.Errorf("State() = %v, want %v", got, row.state)
 				}
