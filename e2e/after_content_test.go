@@ -18,6 +18,7 @@ var deaths = []struct {
 	inBand string // in the raw stream, when the death is in band
 }{
 	{"an error in band", "error n=2 gate", []string{messages, chats, responsed}, "verloaded"},
+	{"an encoded error in band", "error n=2 gzip gate", []string{messages, chats, responsed}, ""},
 	{"a failed response", "failed n=2 gate", []string{responsed}, "response.failed"},
 	{"an error and then a clean [DONE]", "error-done n=2 gate", []string{chats}, "verloaded"},
 	{"a reset", "cut n=2 how=reset gate", []string{messages, chats, responsed}, ""},

@@ -140,3 +140,25 @@ func TestAPassthroughPostWhoseUpstreamDiesIsSentOnce(t *testing.T) {
 	}
 	s.calls(t, t.Name(), "a:1")
 }
+
+// TestAPostThatNoChainTakesPassesThroughAChainsPathOnce: the chain of this path takes only who names it.
+func TestAPostThatNoChainTakesPassesThroughAChainsPathOnce(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{envoyMain, envoyOldest} {
+		t.Run(version, func(t *testing.T) {
+			s := startStack(t, plan{envoy: version, chains: []chain{{name: "named", api: "anthropic", on: []string{"b"}}}, edit: func(f *file) {
+				f.Chains.Content = f.Chains.Content[:2] // without the default chains
+				f.Passthrough = append(f.Passthrough, filePassthrough{"/v1", account("a", "anthropic")})
+			}})
+			for script, status := range map[string]int{"ok": 200, "529": 529, "reset": 503} {
+				c := call{path: messages, id: t.Name() + script, script: "a=" + script}
+				if a := s.raw(within(t, patience), t, c); a.status != status {
+					t.Errorf("%s = %d %s, want %d", script, a.status, a.body, status)
+				}
+				s.calls(t, c.id, "a:1 b:0")
+			}
+			named := call{path: messages, chain: "named", id: t.Name()}
+			served{by: "b", target: "named/b", attempts: 1}.check(t, named, s.raw(within(t, patience), t, named))
+		})
+	}
+}

@@ -3,6 +3,7 @@ package degrade
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 
 	"understudy/pkg/classify"
 )
@@ -34,6 +35,9 @@ type responseFailed struct {
 // came where the dialect's clients would see it; nil when there was none. events counts the events sent so far.
 func StreamEnd(api classify.API, v classify.Verdict, failed []byte, events int64) []byte {
 	message := "the answer was cut off: " + v.Class.String()
+	if v.Class == classify.Canceled {
+		v.Status = http.StatusServiceUnavailable // by us: who left does not read this
+	}
 	var out bytes.Buffer
 	switch api {
 	case classify.AnthropicMessages:

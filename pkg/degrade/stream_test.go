@@ -85,11 +85,11 @@ func TestClientsThatKnowOnlyResponseFailedSeeIt(t *testing.T) {
 }
 
 func TestADeadStreamIsNotTheCallersFault(t *testing.T) {
-	for _, status := range []int{0, 200} {
+	for _, v := range []classify.Verdict{{Class: classify.Truncated}, {Class: classify.Truncated, Status: 200}, {Class: classify.Canceled, Status: 499}} {
 		for _, api := range apis {
-			end := string(StreamEnd(api, classify.Verdict{Class: classify.Truncated, Status: status}, nil, 0))
+			end := string(StreamEnd(api, v, nil, 0))
 			if strings.Contains(end, "invalid_request_error") {
-				t.Errorf("StreamEnd(status %d) = %s, want a fault of the server", status, end)
+				t.Errorf("StreamEnd(%s, status %d) = %s, want a fault of the server", v.Class, v.Status, end)
 			}
 		}
 	}

@@ -213,7 +213,15 @@ func (a *attempt) degrade(ans degrade.Answer) {
 	a.explain(m)
 	a.replace(ans, m)
 	a.p.metrics.degraded.WithLabelValues(a.chain.Name, ans.Headers["x-llm-degraded"]).Inc()
-	a.p.account(a, classify.Verdict{}, outcomeDegraded)
+	a.p.account(a, a.lastFailure(), outcomeDegraded)
+}
+
+// lastFailure is what the log says of an exchange without an answer: the last that went wrong, as far as known.
+func (a *attempt) lastFailure() classify.Verdict {
+	if len(a.past) == 0 {
+		return classify.Verdict{}
+	}
+	return a.past[len(a.past)-1].Verdict
 }
 
 // show answers with the most telling failure, or says that all targets failed.
@@ -230,7 +238,7 @@ func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
 		a.replace(degrade.Answer{Status: tell.Answer.Status, Body: tell.Answer.Body,
 			Headers: map[string]string{"content-type": tell.Answer.ContentType}}, m)
 	}
-	a.p.account(a, tell.Verdict, outcomeFailed)
+	a.p.account(a, a.lastFailure(), outcomeFailed)
 }
 
 // explain says after how many attempts, and why, the chain has no answer.
