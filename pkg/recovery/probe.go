@@ -55,8 +55,8 @@ const (
 type Prober struct {
 	Config  func() *config.Config
 	Breaker func(target string) *breaker.Breaker
-	Key     func() []byte // signs x-llm-internal
-	Client  *http.Client
+	Key     func() []byte // signs x-llm-internal; empty: there is none yet
+	Client  *http.Client  // goes to Envoy and follows no redirect: the token is for nobody else
 	Count   func(target string, r Result)
 	Log     *slog.Logger
 
@@ -163,8 +163,12 @@ func pause(ctx context.Context, d time.Duration) bool {
 // try sends the probe through Envoy and reads the answer.
 func (p *Prober) try(ctx context.Context, cfg *config.Config, t *config.Target) (Result, classify.Verdict) {
 	path, api := probePath(cfg, t)
-	if path == "" {
+	key := p.Key()
+	switch {
+	case path == "":
 		return Unknown, classify.Verdict{Detail: "no chain protects a path of this dialect"}
+	case len(key) == 0:
+		return Unknown, classify.Verdict{Detail: "no key yet to sign with"}
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -172,12 +176,13 @@ func (p *Prober) try(ctx context.Context, cfg *config.Config, t *config.Target) 
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteRequest: func(w httptrace.WroteRequestInfo) { sent.Store(w.Err == nil) },
 	})
-	req, err := p.request(ctx, cfg.Envoy.Gateway.String(), path, shape(api, t.Probe), t.Name)
+	req, err := request(ctx, cfg.Envoy.Gateway.String(), path, shape(api, t.Probe))
 	if err != nil {
 		return Unknown, classify.Verdict{Detail: err.Error()}
 	}
+	req.Header.Set("x-llm-internal", token.Sign(key, token.Probe, t.Name, time.Now()))
 	guess := int64(t.Probe.MaxTokens + pingTokens)
-	resp, err := p.client().Do(req)
+	resp, err := p.Client.Do(req)
 	switch {
 	case err == nil:
 		defer resp.Body.Close()
@@ -190,22 +195,14 @@ func (p *Prober) try(ctx context.Context, cfg *config.Config, t *config.Target) 
 	return Unknown, classify.Verdict{Detail: "envoy.gateway does not answer"}
 }
 
-func (p *Prober) request(ctx context.Context, gateway, path string, body []byte, target string) (*http.Request, error) {
+func request(ctx context.Context, gateway, path string, body []byte) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(gateway, "/")+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
 	req.Header.Set("content-type", "application/json")
 	req.Header.Set("anthropic-version", "2023-06-01")
-	req.Header.Set("x-llm-internal", token.Sign(p.Key(), token.Probe, target, time.Now()))
 	return req, nil
-}
-
-// client follows no redirect: the token is for Envoy only, and a provider that sends elsewhere gave no answer.
-func (p *Prober) client() *http.Client {
-	c := *p.Client
-	c.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &c
 }
 
 // read reads an answer. guess is what it costs, in tokens, if it made some and does not say how many.
