@@ -113,6 +113,9 @@ func TestASpentBudgetStillAllowsTheFirstAttempt(t *testing.T) {
 		if got := b.begin(2, nil); got != "b" {
 			t.Errorf("Begin(2) = %s, want b", got)
 		}
+		if got := b.begin(2, []Past{b.past(1, 0, verdict(classify.ServerError))}); got != "spent" {
+			t.Errorf("Begin(2) after the call that opened the primary = %s, want spent", got)
+		}
 		if got := b.begin(3, nil); got != "spent" {
 			t.Errorf("Begin(3), beyond the first, = %s, want spent", got)
 		}
@@ -144,6 +147,31 @@ func TestABudgetComesBackWithTime(t *testing.T) {
 		time.Sleep(2 * budgetWindow)
 		if got := b.extras(100, time.Second, "a", "b"); got != budgetFloor {
 			t.Errorf("attempts beyond the first after two quiet windows = %d, want %d", got, budgetFloor)
+		}
+	})
+}
+
+func TestASpentBudgetFadesRatherThanJumps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBudget(0.1)
+		b.request()
+		time.Sleep(budgetWindow - time.Second)
+		taken := func() (n int) {
+			for b.take() {
+				n++
+			}
+			return n
+		}
+		if got := taken(); got != budgetFloor {
+			t.Fatalf("attempts taken = %d, want %d", got, budgetFloor)
+		}
+		time.Sleep(time.Second)
+		if got := taken(); got != 0 {
+			t.Errorf("attempts taken as the next window begins = %d, want 0", got)
+		}
+		time.Sleep(budgetWindow / 2)
+		if got := taken(); got != budgetFloor/2 {
+			t.Errorf("attempts taken in its middle = %d, want %d", got, budgetFloor/2)
 		}
 	})
 }

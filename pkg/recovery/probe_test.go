@@ -47,7 +47,7 @@ type lab struct {
 	*Prober
 	t        *testing.T
 	breakers map[string]*breaker.Breaker
-	refuses  bool // the gateway does not let anybody connect
+	dial     func(context.Context) error // of the gateway; nil: it lets everybody connect
 	log      bytes.Buffer
 
 	mu     sync.Mutex
@@ -106,8 +106,8 @@ func inLab(t *testing.T, rate string, tokens int, test func(l *lab)) {
 		server := &http.Server{Handler: http.HandlerFunc(l.serve)}
 		go func() { _ = server.Serve(lis) }()
 		transport := &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-			if l.refuses {
-				return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+			if l.dial != nil {
+				return nil, l.dial(ctx)
 			}
 			return lis.dial(ctx, network, addr)
 		}}
@@ -261,12 +261,19 @@ func TestWhatAProbeShows(t *testing.T) {
 }
 
 func TestAGatewayThatCannotBeReachedSaysNothing(t *testing.T) {
-	inLab(t, "5/s", 100_000, func(l *lab) {
-		l.refuses = true
-		if got := l.probed("a/m", nil); got != "[a/m unknown] half-open" {
-			t.Errorf("probe = %s, want unknown and half-open", got)
-		}
-	})
+	for name, dial := range map[string]func(context.Context) error{
+		"as it refuses": func(context.Context) error { return &net.OpError{Op: "dial", Err: errors.New("connection refused")} },
+		"as it hangs":   func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inLab(t, "5/s", 100_000, func(l *lab) {
+				l.dial = dial
+				if got := l.probed("a/m", nil); got != "[a/m unknown] half-open" {
+					t.Errorf("probe = %s, want unknown and half-open", got)
+				}
+			})
+		})
+	}
 }
 
 func TestAProbeThatIsEndedSaysNothing(t *testing.T) {
@@ -441,8 +448,12 @@ func TestTheHoursTokensBoundProbing(t *testing.T) {
 					t.Errorf("lines that say that they are used up = %d, want 1", n)
 				}
 				after(time.Hour)
-				if l.probed("a/m", marked(529, "")); len(l.asked) != r.most+1 {
-					t.Errorf("probes after the hour = %d, want one more", len(l.asked)-r.most)
+				for range 4 {
+					l.probed("a/m", r.say)
+					again()
+				}
+				if n := strings.Count(l.log.String(), "used up"); len(l.asked) != 2*r.most || n != 2 {
+					t.Errorf("probes in two hours = %d, with %d lines; want %d with 2", len(l.asked), n, 2*r.most)
 				}
 			})
 		})
