@@ -23,6 +23,7 @@ lint:
 
 unit: ## all packages, under the race detector; benchmarks run once so that they keep compiling
 	go test $(RACE) -shuffle=on ./...
+	go test ./pkg/fleet
 	go test -run '^$$' -bench . -benchtime 1x ./...
 
 fuzz: ## every fuzz target for FUZZTIME

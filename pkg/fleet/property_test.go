@@ -1,3 +1,7 @@
+//go:build !race
+
+// The race detector itself runs out of room in a bubble that lives through this many goroutines and timers.
+
 package fleet
 
 import (
