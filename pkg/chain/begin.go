@@ -241,7 +241,18 @@ func (p *Plan) more(x Exchange, i int, past []Past) bool {
 			return p.affordable(j, past)
 		}
 	}
+	p.miss(i, past)
 	return false
+}
+
+// miss tells the targets after slot i, none of which may be tried, of a request that ends for it. Nobody else does:
+// without an attempt their breakers are not asked, and would never count the requests that a ramp has its share of.
+func (p *Plan) miss(i int, past []Past) {
+	for j := i + 1; j < len(p.slots) && !p.Chain.Observe; j++ {
+		if s := &p.slots[j]; !s.Again && p.fits(j, past) == nil && s.credential() == nil {
+			s.breaker.Missed()
+		}
+	}
 }
 
 // More says whether the exchange may go on after this attempt failed with v: the policy lets the chain advance

@@ -178,9 +178,7 @@ func (b *Breaker) Allow() (*Permit, error) {
 		return nil, ErrCooling
 	}
 	return b.take(func(m *machine) error {
-		if m.state() == HalfOpen {
-			b.asked = m.truth.Gen
-		}
+		b.ask(m)
 		if err := b.check(m); err != nil {
 			return err
 		}
@@ -189,6 +187,25 @@ func (b *Breaker) Allow() (*Permit, error) {
 		}
 		return nil
 	})
+}
+
+// Missed counts a request that Check kept from asking Allow: its ramp's share is one of these too, and a fleet is to
+// know that somebody is there to make the trial.
+func (b *Breaker) Missed() {
+	if b.isCooling() {
+		return
+	}
+	b.use(func(m *machine) {
+		b.ask(m)
+		m.ramp.missed()
+	})
+}
+
+// ask notes that a request has come for a trial. Caller holds mu.
+func (b *Breaker) ask(m *machine) {
+	if m.state() == HalfOpen {
+		b.asked = m.truth.Gen
+	}
 }
 
 // Trial takes the one permit of a half-open breaker for a deliberate probe, or says why not. It asks neither for

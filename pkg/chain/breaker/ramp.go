@@ -65,6 +65,13 @@ func (r *ramp) admit() bool {
 	return ok
 }
 
+// missed sees a request that would said no to.
+func (r *ramp) missed() {
+	if r.now() < 1 {
+		r.seen++
+	}
+}
+
 // would says what admit will.
 func (r *ramp) would() bool {
 	share := r.now()
