@@ -117,8 +117,12 @@ func inLab(t *testing.T, rate string, tokens int, test func(l *lab)) {
 			Key:     func() []byte { return key },
 			Client: &http.Client{Transport: transport,
 				CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
-			Count: func(target string, r Result) { l.counts = append(l.counts, target+" "+string(r)) },
-			Log:   slog.New(slog.NewTextHandler(&l.log, nil)),
+			Count: func(target string, r Result) {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.counts = append(l.counts, target+" "+string(r))
+			},
+			Log: slog.New(slog.NewTextHandler(&l.log, nil)),
 		}
 		for name := range cfg.Targets {
 			l.breakers[name] = breaker.New(name, breaker.Settings{Failures: 1, OpenFor: time.Minute, MaxOpenFor: 10 * time.Minute, Probe: true}, func(breaker.Transition) {})
