@@ -594,3 +594,21 @@ func TestTheEndOfItsContextEndsAFleet(t *testing.T) {
 		}
 	})
 }
+
+func TestAReloadThatShortensTheOpenPeriodDoesSoForAll(t *testing.T) {
+	in(t, settings(), 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fail(5)
+		time.Sleep(few)
+		short := settings()
+		short.OpenFor = 10 * time.Second
+		r[0].breaker.Renew(short)
+		time.Sleep(few)
+		expect(t, breaker.Open, r...)
+		for _, x := range r {
+			if left := time.Until(x.breaker.Returns()); left > short.OpenFor {
+				t.Errorf("%s is open for %v more, want at most %v", x.name, left, short.OpenFor)
+			}
+		}
+		stop(r...)
+	})
+}

@@ -153,6 +153,7 @@ func (m *machine) renewed(s Settings) machine {
 	if m.truth.Open {
 		next.until = time.Now().Add(s.OpenFor)
 		next.truth.Until = told(next.until)
+		next.truth.Gen++ // or a fleet would go back to the end that was told, where that is later
 	}
 	return next
 }

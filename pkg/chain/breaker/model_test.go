@@ -261,4 +261,6 @@ func (m *model) renew(s Settings) {
 	m.tell(Open, true)
 	m.until = now.Add(s.OpenFor)
 	m.truth.Until = m.until.UTC().Round(0)
+	m.truth.Gen++
+	m.tally = Tally{Gen: m.truth.Gen}
 }
