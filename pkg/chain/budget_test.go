@@ -102,6 +102,26 @@ func TestABlipOfTheFallbackFindsTheBudgetUnspent(t *testing.T) {
 	})
 }
 
+// Nothing shows that the last target is well again while the one before it answers.
+func TestATargetThatFailedLongAgoThrottlesNobody(t *testing.T) {
+	for _, how := range []string{"failed once", "is half-open"} {
+		t.Run(how, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := patient(t, nil, "a", "b", "c")
+				c := b.book.Breaker("c")
+				c.Observe(breaker.Tally{Failed: 1, Trailing: 1})
+				if how == "is half-open" {
+					c.Follow(breaker.Truth{Gen: 1, Open: true, Until: time.Now().Add(time.Minute)})
+				}
+				time.Sleep(3 * time.Minute)
+				if got := b.extras(1000, 10*time.Second, "a"); got != 1000 {
+					t.Errorf("attempts beyond the first of 1000 requests = %d, want 1000: a alone fails now", got)
+				}
+			})
+		})
+	}
+}
+
 func TestASpentBudgetStillAllowsTheFirstAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := patient(t, nil, "a", "b", "c")

@@ -273,10 +273,20 @@ func (b *Breaker) Share() (share float64) {
 	return share
 }
 
-// Failing says whether the target's latest calls failed, or its breaker does not let all traffic through.
+// lately is how long what is known of a target that nobody calls says that it is failing.
+const lately = time.Minute
+
+// Failing says whether the target's latest calls failed lately, or its breaker does not let all traffic through.
 func (b *Breaker) Failing() (failing bool) {
 	b.use(func(m *machine) {
-		failing = m.state() != Closed || m.ramp.now() < 1 || m.row > 0
+		switch m.state() {
+		case Closed:
+			failing = m.ramp.now() < 1 || m.row > 0 && time.Since(m.failed) < lately
+		case HalfOpen:
+			failing = time.Since(m.until) < lately
+		case Open:
+			failing = true
+		}
 	})
 	return failing
 }

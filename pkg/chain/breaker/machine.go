@@ -24,7 +24,8 @@ type machine struct {
 
 	// row counts the failures since the last success. gobreaker's own count forgets those that leave its window,
 	// so that a slow trickle of nothing but failures would never open it.
-	row int
+	row    int
+	failed time.Time // when the last of them was counted
 
 	// What gobreaker has just done, until settle looks.
 	moved    bool
@@ -109,6 +110,7 @@ func (m *machine) count(o Outcome) {
 		m.row = 0
 	case Failure:
 		m.row++
+		m.failed = time.Now()
 		m.ramp.failed()
 	}
 	m.tell(o)
@@ -149,7 +151,7 @@ func (m *machine) closed() machine {
 
 // renewed is m with other settings.
 func (m *machine) renewed(s Settings) machine {
-	next := machine{settings: s, truth: m.truth, since: m.since, ramp: m.ramp.renewed(s.Ramp), row: min(m.row, s.Failures-1)}
+	next := machine{settings: s, truth: m.truth, since: m.since, ramp: m.ramp.renewed(s.Ramp), row: min(m.row, s.Failures-1), failed: m.failed}
 	if m.truth.Open {
 		next.until = time.Now().Add(s.OpenFor)
 		next.truth.Until = told(next.until)
