@@ -38,9 +38,9 @@ var recordings = []struct{ name, script, body string }{
 	{"error-start", "a=error-start", fmt.Sprintf(anthropicBody, true)},
 	{"529", "a=529", fmt.Sprintf(anthropicBody, false)},
 	{"400", "a=400", fmt.Sprintf(anthropicBody, false)},
-	{"429", "a=429 retry-after=2", fmt.Sprintf(anthropicBody, false)},
 	{"520-no-body", "a=cf520", fmt.Sprintf(anthropicBody, false)},
 	{"reset", "a=reset", fmt.Sprintf(anthropicBody, false)},
+	{"429", "a=429 retry-after=2", fmt.Sprintf(anthropicBody, false)}, // last: the target cools down after it
 }
 
 // TestRecord keeps, with -record, what a real Envoy sends for each recording; without, it checks that what is kept
