@@ -17,12 +17,9 @@ func (a *attempt) internal(noBody bool) {
 	case err != nil:
 		a.refuse(http.StatusForbidden, "forbidden", "x-llm-internal is not for clients")
 	case a.head.exchange.Attempt > 1:
-		// A call of ours is made once; that Envoy is here again shows that its first try got no answer.
-		m := &mutation{}
-		if purpose == token.Probe {
-			m.set(token.Mark, "1")
-		}
-		a.refuseWith(m, http.StatusServiceUnavailable, "unavailable", "the provider could not be reached")
+		// A call of ours is made once. That Envoy is here again shows that this service failed the first try (Envoy's own
+		// replies to a call without metadata are not retried), which says nothing of the provider: no mark.
+		a.refuse(http.StatusServiceUnavailable, "unavailable", "the first try of this call got no answer")
 	case purpose == token.Probe && cfg.Targets[name] != nil && !noBody:
 		a.probed = cfg.Targets[name]
 		a.state = uploading
