@@ -28,10 +28,6 @@ type answer struct {
 	bodyless  bool  // the response ended with its headers
 }
 
-// safe is how much of the body may be sent on. The reader's place of a failure in an encoded body is one in the
-// decoded text, and so may lie behind all that came.
-func (w *answer) safe() int64 { return min(w.resp.Safe(), w.fed) }
-
 // reader is the response's classifier, also where no response came.
 func (w *answer) reader(a *attempt) *classify.Response {
 	if w.resp == nil {

@@ -56,13 +56,12 @@ type attempt struct {
 
 	answer answer
 	clock  clock
-	began  time.Time
 	over   bool   // the verdict has been reported
 	why    string // x-llm-fallback-reason, as told
 }
 
 func newAttempt(p *Processor) *attempt {
-	return &attempt{p: p, book: p.book.Load(), began: time.Now()}
+	return &attempt{p: p, book: p.book.Load()}
 }
 
 // step takes one message from Envoy.

@@ -65,7 +65,7 @@ func (a *attempt) forward() {
 		return
 	}
 	w := &a.answer
-	safe := w.safe()
+	safe := w.resp.Safe()
 	if w.ended {
 		safe = w.fed
 	}
@@ -288,7 +288,7 @@ func (a *attempt) capped(v classify.Verdict) *mutation {
 // transfer; never by a clean end.
 func (a *attempt) cut(v classify.Verdict) {
 	w := &a.answer
-	a.release(w.safe()-w.sent, false)
+	a.release(w.resp.Safe()-w.sent, false)
 	if w.resp.Streaming() && !w.resp.Encoded() {
 		a.sendBody(degrade.StreamEnd(a.api, v, w.resp.FailedEvent(), w.resp.Events()), !w.trailers)
 		if w.trailers {

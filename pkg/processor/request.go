@@ -214,13 +214,10 @@ func (a *attempt) upstream() {
 		a.skip(err)
 		return
 	}
-	c := a.common(a.try.Target.Provider, rw)
 	if a.head.idempotencyKey == "" && a.head.exchange.ID != "" {
-		m := mutation{}
-		m.set("idempotency-key", "understudy-"+a.head.exchange.ID)
-		c.HeaderMutation.SetHeaders = append(c.HeaderMutation.SetHeaders, m.m.SetHeaders...)
+		rw.Set = append(rw.Set, provider.Header{Name: "idempotency-key", Value: "understudy-" + a.head.exchange.ID})
 	}
-	a.sendOff(c)
+	a.sendOff(a.common(a.try.Target.Provider, rw))
 }
 
 // sendOff sends the request on its way to the target of a.try.
