@@ -44,12 +44,13 @@ func (c *compiler) chain(p string, f *fileChain, name string) *Chain {
 		Retry:        Retry(f.Retry),
 		On:           On(f.On),
 		Degrade:      f.Degrade,
-		Off:          Off(f.Off),
+		Off:          Off{Status: f.Off.Status, Message: f.Off.Message},
 		MinRate:      c.minRate(at(p, "min_rate"), &f.MinRate),
 		Observe:      f.Mode == "observe" || c.f.Mode == "observe",
 	}
 	c.mode(at(p, "mode"), f.Mode)
 	ch.Rungs = c.rungs(at(p, "targets"), f.Targets)
+	ch.Downshift = len(ch.Rungs)
 	ch.API = dialect(ch.Rungs)
 	c.oneDialect(at(p, "targets"), ch)
 	c.oneFamily(at(p, "targets"), ch, f.Targets)

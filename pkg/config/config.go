@@ -27,6 +27,8 @@ type Config struct {
 	MaxRetryAfter time.Duration // longest Retry-After told to a client
 	Store         Store
 	Recovery      Recovery
+	Jobs          Jobs
+	Tenant        Tenant
 
 	refs []string // of every secret that the file names
 }
@@ -39,6 +41,7 @@ type Server struct {
 	MaxBody         int64      // bytes of one request body
 	MaxInflightBody int64      // bytes of all request bodies and held answers together
 	Drain           time.Duration
+	AdminToken      Secret // for changes over the admin listener; needed where that is not loopback
 }
 
 // Address is a listener: Network is "tcp" or "unix", Addr is what net.Listen takes.
@@ -190,7 +193,10 @@ type Chain struct {
 	Deadlines    Deadlines
 	Retry        Retry
 	On           On
-	Degrade      []string // only "off" so far
+	Downshift    int      // first rung that serves as the `downshift` mode only; len(Rungs) without one
+	Degrade      []string // cache, queue, downshift, off, in the order of the ladder
+	Cache        Cache
+	Queue        Queue
 	Off          Off
 	MinRate      MinRate // zero: none
 	Observe      bool    // mode: observe: classify, count, change nothing
@@ -229,7 +235,7 @@ type Retry struct {
 
 // On says what a verdict class does to the chain. The values are those of the file.
 type On struct {
-	RateLimited   string // next | wait | return
+	RateLimited   string // next | wait | return | queue
 	MaxWait       time.Duration
 	Refusal       string // next | return
 	Filtered      string // next | return
@@ -237,10 +243,46 @@ type On struct {
 	ContextLength string // next | return | larger (default: only to a rung marked larger)
 }
 
-// Off is the `off` degraded mode: an honest error of the owner's choosing.
+// Off is the `off` degraded mode: a sentence of the owner's choosing.
 type Off struct {
-	Status  int
+	Status  int // 200 with Answer
 	Message string
+	Answer  bool // as: answer: in the shape of a model's answer, not of an error
+	Force   bool // the feature flag: every request of the chain gets it
+}
+
+// Cache is the `cache` degraded mode: good answers to the same request, for when nothing answers.
+type Cache struct {
+	TTL       time.Duration
+	Near      float64 // least similarity of a near hit, 0 to 1; 0: only the same request hits
+	ToolCalls bool    // answers that call tools are served too
+}
+
+// Queue is the `queue` degraded mode: the request is kept and run later.
+type Queue struct {
+	MaxAge  time.Duration // a job that is older expires
+	Message string        // told to the client with the job's id
+	Notify  *Webhook      // nil: nobody is told
+}
+
+// Webhook is where the end of a job is told, signed by Standard Webhooks.
+type Webhook struct {
+	URL     *url.URL
+	Secret  Secret
+	Private bool // allow_private: the address may be of a private network, or http
+}
+
+// Jobs says what becomes of the results of queued requests.
+type Jobs struct {
+	Expose bool          // /jobs/{id} through Envoy too
+	Keep   time.Duration // how long a finished job is kept
+}
+
+// Tenant says who tells which tenant a request is of; the zero Tenant makes all callers one. Exactly one of Metadata
+// and Header is set otherwise.
+type Tenant struct {
+	Metadata []string // namespace, then the keys down to the value, of Envoy's dynamic metadata
+	Header   string   // lower case, of the request; the operator vouches for it
 }
 
 // Store is where the replicas keep what they share: a folder of this process, or a NATS cluster.
@@ -249,10 +291,14 @@ type Store struct {
 	URLs     []string // nats:// or tls://, without credentials
 	Creds    string   // path of the cluster's credentials file; "" is none
 	Replicas int      // nodes that keep each bucket, 1 to 5; 1 with Dir
+	Encrypt  Secret   // key for cache, jobs and results at rest; the zero Secret: none
+	MaxCache int64    // bytes of all cached answers; the oldest make room
+	MaxJobs  int64    // bytes of all jobs and their results; more are refused
 }
 
 // Recovery bounds the calls that the service makes on its own account.
 type Recovery struct {
+	RetryBudget float64 // most of the drain's calls, as a share of a chain's live requests; a small floor always remains
 	Rate        float64 // most of them in a second
 	Jitter      float64 // 0 to 1: share of a pause that is left to chance
 	ProbeTokens int     // most that probes may spend in an hour

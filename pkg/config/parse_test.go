@@ -157,7 +157,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 		Deadlines: Deadlines{30 * time.Second, 120 * time.Second, 30 * time.Second, 300 * time.Second},
 		Retry:     Retry{0, []string{"server_error", "transport"}, 0.1},
 		On:        On{"next", 3 * time.Second, "return", "return", "observe", "larger"},
-		Off:       Off{503, "The service is temporarily unavailable."},
+		Off:       Off{Status: 503, Message: "The service is temporarily unavailable."},
 	}
 	alpha, nightly := policy, policy
 	alpha.Name, alpha.Matches, alpha.Rungs = "alpha", []Match{{Path: "/v1/chat/completions"}}, []Rung{{Target: gpt}, {Target: mirror}}
@@ -192,7 +192,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			Retry:     Retry{1, []string{"overloaded"}, 0.25},
 			On:        On{"wait", 2 * time.Second, "next", "next", "next", "return"},
 			Degrade:   []string{"off"},
-			Off:       Off{500, "Later."},
+			Off:       Off{Status: 500, Message: "Later."},
 			MinRate:   MinRate{1 << 10, 9 * time.Second},
 			Observe:   true,
 		}, &alpha, &nightly},
