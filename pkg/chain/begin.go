@@ -21,13 +21,16 @@ var (
 	errNoFit    = errors.New("an earlier answer says that this target cannot do better")
 	errNoBudget = errors.New("more than one of its targets fails and the retry budget is spent")
 	errNoSlot   = errors.New("every slot has had its attempt")
+	errUnwanted = errors.New("the caller does not accept a downshift")
 )
 
 // Exchange is what every attempt at one client request knows of it, from headers that the front sets once.
 type Exchange struct {
-	ID      string
-	Attempt int // Envoy's attempt number, from 1; 0 where no front retries
-	Start   time.Time
+	ID          string
+	Attempt     int // Envoy's attempt number, from 1; 0 where no front retries
+	Start       time.Time
+	NoDownshift bool // the caller does not accept the chain's downshift rungs
+	Own         bool // a call of ours, not of a client: no live traffic
 }
 
 // Try is the right to make one attempt at one target.
@@ -50,10 +53,10 @@ func (p *Plan) Begin(x Exchange, past []Past) (*Try, error) {
 	if x.Attempt <= 0 {
 		return p.firstAllowed(x)
 	}
-	if x.Attempt == 1 {
+	if x.Attempt == 1 && !x.Own {
 		p.budget.request()
 	}
-	i, ok := p.slot(x.Attempt, past)
+	i, ok := p.slot(x, x.Attempt, past)
 	if !ok {
 		return nil, fmt.Errorf("%w: %w", ErrSpent, errNoSlot)
 	}
@@ -106,7 +109,7 @@ const serviceFaults = 4
 
 // slot is what an attempt number means: the slot of that number, and beyond the last one, as a fault of the
 // service consumes a number too, one more walk along the slots that may be tried.
-func (p *Plan) slot(attempt int, past []Past) (index int, ok bool) {
+func (p *Plan) slot(x Exchange, attempt int, past []Past) (index int, ok bool) {
 	n := len(p.slots)
 	switch {
 	case attempt > p.attempts:
@@ -114,7 +117,7 @@ func (p *Plan) slot(attempt int, past []Past) (index int, ok bool) {
 	case attempt <= n:
 		return attempt - 1, true
 	}
-	walk := p.walk(past)
+	walk := p.walk(x, past)
 	i := max(0, attempt-n-1-len(past))
 	if i >= len(walk) && attempt > 1+serviceFaults || len(walk) == 0 {
 		return 0, false
@@ -125,14 +128,14 @@ func (p *Plan) slot(attempt int, past []Past) (index int, ok bool) {
 
 // walk is the slots beyond the last one, in order, that are still to be walked: none when an attempt before that
 // is known to have reached its target, as then nobody knows which others have, too.
-func (p *Plan) walk(past []Past) []int {
+func (p *Plan) walk(x Exchange, past []Past) []int {
 	if slices.ContainsFunc(past, func(was Past) bool { return was.Attempt <= len(p.slots) }) {
 		return nil
 	}
 	var open []int
 	for i := range p.slots {
 		walked := slices.ContainsFunc(past, func(was Past) bool { return was.Slot == i })
-		if s := &p.slots[i]; !s.Again && !walked && p.fits(i, past) == nil && s.ready() == nil {
+		if s := &p.slots[i]; !s.Again && !walked && p.fits(x, i, past) == nil && s.ready() == nil {
 			open = append(open, i)
 		}
 	}
@@ -143,7 +146,7 @@ func (p *Plan) walk(past []Past) []int {
 func (p *Plan) at(x Exchange, i int, past []Past) (*Try, error) {
 	s := p.slots[i]
 	t := &Try{Slot: s, Index: i, plan: p, x: x, past: past}
-	if err := p.fits(i, past); err != nil {
+	if err := p.fits(x, i, past); err != nil {
 		return nil, err
 	}
 	if t.Wait = p.wait(i, past); t.Wait > 0 {
@@ -160,9 +163,12 @@ func (p *Plan) at(x Exchange, i int, past []Past) (*Try, error) {
 	return t, nil
 }
 
-// fits says whether what is remembered of the exchange speaks against slot i.
-func (p *Plan) fits(i int, past []Past) error {
+// fits says whether the exchange, or what is remembered of it, speaks against slot i.
+func (p *Plan) fits(x Exchange, i int, past []Past) error {
 	s := &p.slots[i]
+	if s.Downshift && x.NoDownshift {
+		return errUnwanted
+	}
 	if s.Again && !p.repeats(i, past) {
 		return errNotAgain
 	}
@@ -228,12 +234,12 @@ func (p *Plan) more(x Exchange, i int, past []Past) bool {
 		return false
 	}
 	if x.Attempt > len(p.slots) {
-		next, ok := p.slot(x.Attempt+1, past)
+		next, ok := p.slot(x, x.Attempt+1, past)
 		return ok && p.affordable(next, past)
 	}
 	for j := i + 1; j < len(p.slots); j++ {
 		s := &p.slots[j]
-		if p.fits(j, past) != nil {
+		if p.fits(x, j, past) != nil {
 			continue
 		}
 		// What waits for its cooldown is not ready yet.
@@ -241,15 +247,15 @@ func (p *Plan) more(x Exchange, i int, past []Past) bool {
 			return p.affordable(j, past)
 		}
 	}
-	p.miss(i, past)
+	p.miss(x, i, past)
 	return false
 }
 
 // miss tells the targets after slot i, none of which may be tried, of a request that ends for it. Nobody else does:
 // without an attempt their breakers are not asked, and would never count the requests that a ramp has its share of.
-func (p *Plan) miss(i int, past []Past) {
+func (p *Plan) miss(x Exchange, i int, past []Past) {
 	for j := i + 1; j < len(p.slots) && !p.Chain.Observe; j++ {
-		if s := &p.slots[j]; !s.Again && p.fits(j, past) == nil && s.credential() == nil {
+		if s := &p.slots[j]; !s.Again && p.fits(x, j, past) == nil && s.credential() == nil {
 			s.breaker.Missed()
 		}
 	}

@@ -93,12 +93,13 @@ type Plan struct {
 
 // Slot is what one attempt number means: a rung of the chain, for the first or once more for the same target.
 type Slot struct {
-	Rung    int
-	Again   bool // only after an attempt at the same target that may be repeated
-	Target  *config.Target
-	Larger  bool
-	breaker *breaker.Breaker
-	account []*breaker.Breaker // of all targets that share the target's rate limits, its own included
+	Rung      int
+	Again     bool // only after an attempt at the same target that may be repeated
+	Downshift bool // a rung of the downshift mode
+	Target    *config.Target
+	Larger    bool
+	breaker   *breaker.Breaker
+	account   []*breaker.Breaker // of all targets that share the target's rate limits, its own included
 }
 
 func newPlan(c *config.Chain, b *Book, limit *budget) *Plan {
@@ -108,7 +109,7 @@ func newPlan(c *config.Chain, b *Book, limit *budget) *Plan {
 	}
 	twice := config.Slots(c) > len(c.Rungs)
 	for i, r := range c.Rungs {
-		s := Slot{Rung: i, Target: r.Target, Larger: r.Larger, breaker: b.breakers[r.Target.Name], account: b.account(r.Target)}
+		s := Slot{Rung: i, Downshift: c.Downshift > 0 && i >= c.Downshift, Target: r.Target, Larger: r.Larger, breaker: b.breakers[r.Target.Name], account: b.account(r.Target)}
 		p.slots = append(p.slots, s)
 		if twice {
 			s.Again = true
@@ -161,4 +162,16 @@ func (p *Plan) Returns() time.Time {
 		}
 	}
 	return first
+}
+
+// Share is how much of its traffic the best of the chain's targets takes now, downshift rungs aside: 0 when none may
+// be tried, less than 1 while it ramps up.
+func (p *Plan) Share() float64 {
+	share := 0.0
+	for i := range p.slots {
+		if s := &p.slots[i]; !s.Downshift && s.ready() == nil {
+			share = max(share, s.breaker.Share())
+		}
+	}
+	return share
 }

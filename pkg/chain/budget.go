@@ -74,11 +74,24 @@ func (b *budget) spent() bool {
 
 // room says whether another attempt beyond the first is within the budget. Caller holds mu.
 func (b *budget) room() bool {
+	requests, extras := b.recent()
+	return b.share >= 1 || extras+1 <= max(budgetFloor, b.share*requests)
+}
+
+// recent is the counts of the last window, as far as two whole ones tell. Caller holds mu.
+func (b *budget) recent() (requests, extras float64) {
 	now := time.Now()
 	b.roll(now)
 	fading := 1 - float64(now.Sub(b.since))/float64(budgetWindow)
-	requests, extras := b.requests+fading*b.lastRequests, b.extras+fading*b.lastExtras
-	return b.share >= 1 || extras+1 <= max(budgetFloor, b.share*requests)
+	return b.requests + fading*b.lastRequests, b.extras + fading*b.lastExtras
+}
+
+// rate is the clients' requests a second.
+func (b *budget) rate() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	requests, _ := b.recent()
+	return requests / budgetWindow.Seconds()
 }
 
 // roll begins the window that now is in. Caller holds mu.
@@ -128,6 +141,9 @@ func (p *Plan) bounded(i int, past []Past) bool {
 	}
 	return failing > 1
 }
+
+// Live is how many requests of clients this replica has seen a second, lately.
+func (p *Plan) Live() float64 { return p.budget.rate() }
 
 // affordable says whether the budget lets slot i be tried.
 func (p *Plan) affordable(i int, past []Past) bool { return !p.bounded(i, past) || !p.budget.spent() }

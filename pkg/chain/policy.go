@@ -15,7 +15,7 @@ func (p *Plan) Advances(v classify.Verdict, i int) bool {
 	case classify.OK:
 		return v.Downgraded && on.TierDowngrade == "next"
 	case classify.RateLimited:
-		return on.RateLimited != "return"
+		return on.RateLimited == "next" || on.RateLimited == "wait"
 	case classify.Refusal:
 		return on.Refusal == "next"
 	case classify.Filtered:
