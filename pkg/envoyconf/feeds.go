@@ -5,7 +5,6 @@ import (
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-	"google.golang.org/protobuf/types/known/anypb"
 
 	"understudy/pkg/config"
 	"understudy/pkg/provider"
@@ -30,15 +29,6 @@ func (b *builder) feeds() []*config.Provider {
 		}
 	}
 	return ps
-}
-
-// insideRoute is what an own path comes to where the service chose nothing, as it is gone and Envoy goes on without
-// it: nobody is asked.
-func (b *builder) insideRoute() *routev3.Route {
-	r := nothingHere()
-	r.Match = inside()
-	r.TypedPerFilterConfig = map[string]*anypb.Any{serviceName: b.pack(headersOnly())}
-	return r
 }
 
 // feedClusters reach the hosts of the feeds.

@@ -1,6 +1,7 @@
 package envoyconf
 
 import (
+	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -60,6 +61,11 @@ func (b *builder) frontRoutes() *routev3.RouteConfiguration {
 	if b.hasFeeds() {
 		routes = append(routes, frontPlain(inside()))
 	}
+	if b.c.Jobs.Expose {
+		r := frontPlain(jobs())
+		r.RequestHeadersToAdd = b.tenant()
+		routes = append(routes, r)
+	}
 	for _, p := range b.passthrough() {
 		routes = append(routes, frontPlain(under(p.Path)))
 	}
@@ -90,7 +96,7 @@ func (b *builder) frontProtected(path string) *routev3.Route {
 	return &routev3.Route{
 		Match:                  exactly(path),
 		RequestBodyBufferLimit: wrapperspb.UInt64(b.bodyBuffer()),
-		RequestHeadersToAdd:    oncePerExchange(),
+		RequestHeadersToAdd:    append(oncePerExchange(), b.tenant()...),
 		Action: forward(&routev3.RouteAction{
 			ClusterSpecifier: toCluster(hopName),
 			RetryPolicy:      retry,
@@ -106,6 +112,18 @@ func oncePerExchange() []*corev3.HeaderValueOption {
 		overwrite("x-llm-exchange", "%UNIQUE_ID%"),
 		overwrite("x-llm-start", "%START_TIME(%s%3f)%"), // milliseconds since the epoch
 	}
+}
+
+// tenant tells the service whose request it is, as Envoy or a header that the operator vouches for says. A value that
+// is absent leaves the header away; the client's own went with all of x-llm-*.
+func (b *builder) tenant() []*corev3.HeaderValueOption {
+	switch t := b.c.Tenant; {
+	case len(t.Metadata) > 0:
+		return []*corev3.HeaderValueOption{overwrite("x-llm-tenant", "%DYNAMIC_METADATA("+strings.Join(t.Metadata, ":")+")%")}
+	case t.Header != "":
+		return []*corev3.HeaderValueOption{overwrite("x-llm-tenant", "%REQ("+t.Header+")%")}
+	}
+	return nil
 }
 
 // retries moves on to the next attempt when an answer says x-llm-failover: next, or when the hop itself is lost.

@@ -29,7 +29,10 @@ func (b *builder) hopRoutes() *routev3.RouteConfiguration {
 		routes = append(routes, b.tooLarge(path), b.unchosen(path))
 	}
 	if b.hasFeeds() {
-		routes = append(routes, b.insideRoute())
+		routes = append(routes, b.answered(inside()))
+	}
+	if b.c.Jobs.Expose {
+		routes = append(routes, b.answered(jobs()))
 	}
 	for _, p := range b.passthrough() {
 		routes = append(routes, b.passed(p))
@@ -95,6 +98,20 @@ func (b *builder) tooLarge(path string) *routev3.Route {
 func (b *builder) passed(pt config.Passthrough) *routev3.Route {
 	r := straightTo(pt.Provider, pt.Path, pt.Path)
 	r.Match = under(pt.Path)
+	r.TypedPerFilterConfig = map[string]*anypb.Any{serviceName: b.pack(headersOnly())}
+	return r
+}
+
+// jobs matches the paths of queued requests.
+func jobs() *routev3.RouteMatch {
+	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: "/jobs/"}}
+}
+
+// answered is a path that the service itself answers, or sends where it has signed to. Where it chose nothing, as it
+// is gone and Envoy goes on without it, nobody is asked.
+func (b *builder) answered(m *routev3.RouteMatch) *routev3.Route {
+	r := nothingHere()
+	r.Match = m
 	r.TypedPerFilterConfig = map[string]*anypb.Any{serviceName: b.pack(headersOnly())}
 	return r
 }
