@@ -27,11 +27,17 @@ type Purpose string
 const (
 	Probe Purpose = "probe" // a probe of the named target
 	Feed  Purpose = "feed"  // a poll of the named provider's status feed
+	Job   Purpose = "job"   // a run of a queued request along the named chain
 )
 
 // Sign makes a token that allows purpose for name from now on.
 func Sign(key []byte, purpose Purpose, name string, now time.Time) string {
-	text := string(purpose) + ";" + strconv.FormatInt(now.Add(life).Unix(), 10) + ";" + name
+	return SignUntil(key, purpose, name, now.Add(life))
+}
+
+// SignUntil makes a token that holds until then, for a call of several attempts.
+func SignUntil(key []byte, purpose Purpose, name string, until time.Time) string {
+	text := string(purpose) + ";" + strconv.FormatInt(until.Unix(), 10) + ";" + name
 	return text + ";" + mac(key, text)
 }
 
