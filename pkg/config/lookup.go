@@ -17,8 +17,8 @@ func (a API) Paths() []string {
 	return nil
 }
 
-// has reports whether path is one of the dialect's, with or without a prefix.
-func (a API) has(path string) bool {
+// Has reports whether path is one of the dialect's, with or without a prefix.
+func (a API) Has(path string) bool {
 	return slices.ContainsFunc(a.Paths(), func(p string) bool { return strings.HasSuffix(path, p) })
 }
 
@@ -28,10 +28,16 @@ func (a API) has(path string) bool {
 func (c *Config) Chain(path, model, header string) (*Chain, bool) {
 	path, _, _ = strings.Cut(path, "?")
 	return c.first(
-		func(ch *Chain) bool { return ch.SelectHeader && ch.Name == header && ch.API.has(path) },
+		func(ch *Chain) bool { return ch.SelectHeader && ch.Name == header && ch.API.Has(path) },
 		func(ch *Chain) bool { return ch.matches(path, model) },
 		func(ch *Chain) bool { return ch.defaultFor(path) },
 	)
+}
+
+// ChainNamed is the chain of that name, nil when there is none.
+func (c *Config) ChainNamed(name string) *Chain {
+	ch, _ := c.first(func(ch *Chain) bool { return ch.Name == name })
+	return ch
 }
 
 // first is the first chain that fits the first rule that fits any.

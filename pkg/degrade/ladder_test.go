@@ -30,22 +30,38 @@ func TestWhichDegradedModeAnswers(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			for _, api := range apis {
-				a, ok := Ladder(&config.Chain{Degrade: row.offers, Off: off}, api, row.accepts)
-				if ok != row.want {
-					t.Fatalf("Ladder(%v, %q) = %v, want %v", row.offers, row.accepts, ok, row.want)
+				q := &Ask{Chain: &config.Chain{Degrade: row.offers, Off: off}, API: api, Accepts: row.accepts}
+				a, mode, err := new(Ladder).Answer(t.Context(), q, row.offers)
+				ok := mode == "off"
+				if ok != row.want || ok != (a.Status != 0) || err != nil {
+					t.Fatalf("Answer(%v, %q) = %d %q, %v, want off: %v", row.offers, row.accepts, a.Status, mode, err, row.want)
 				}
 				if ok && (a.Status != 503 || a.Headers["x-llm-degraded"] != "off" || !strings.Contains(string(a.Body), off.Message)) {
-					t.Errorf("Ladder(%v, %q) = %d %v %s, want the configured off", row.offers, row.accepts, a.Status, a.Headers, a.Body)
+					t.Errorf("Answer(%v, %q) = %d %v %s, want the configured off", row.offers, row.accepts, a.Status, a.Headers, a.Body)
 				}
 			}
 		})
 	}
 }
 
+func TestOffAsAnAnswerIsOneOfTheOfficialSDKs(t *testing.T) {
+	c := &config.Chain{Off: config.Off{Status: 200, Message: "closed", Answer: true}}
+	for _, api := range []classify.API{classify.AnthropicMessages, classify.OpenAIChat, classify.OpenAIResponses} {
+		a := Off(&Ask{Chain: c, API: api, Exchange: "x"})
+		if err := newSDKs(t, a.Status, a.Headers["content-type"], a.Body).ask(api); err != nil || !strings.Contains(string(a.Body), "closed") {
+			t.Errorf("the SDK reads %v of %s, want the message", err, a.Body)
+		}
+		a = Off(&Ask{Chain: c, API: api, Exchange: "x", Stream: true})
+		if n, err := newSDKs(t, a.Status, a.Headers["content-type"], a.Body).listen(api); err != nil || n == 0 || a.Headers["x-llm-degraded"] != "off" {
+			t.Errorf("the SDK reads %d events and %v of %s, want a labelled stream", n, err, a.Body)
+		}
+	}
+}
+
 func TestOffIsAnErrorOfTheOfficialSDKs(t *testing.T) {
 	c := &config.Chain{Degrade: []string{"off"}, Off: config.Off{Status: 418, Message: "closed"}}
 	for _, api := range []classify.API{classify.AnthropicMessages, classify.OpenAIChat, classify.OpenAIResponses} {
-		a, _ := Ladder(c, api, "")
+		a := Off(&Ask{Chain: c, API: api})
 		if err := newSDKs(t, a.Status, "application/json", a.Body).ask(api); err == nil || !strings.Contains(err.Error(), "418") {
 			t.Errorf("the SDK reads %v of %s, want an error with the configured status", err, a.Body)
 		}

@@ -58,6 +58,7 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 		return
 	}
 	w.reader(a).Header(w.status, func(name string) string { return fields[name] })
+	a.copy.wanted = a.copies()
 	if a.chain.Observe {
 		a.watch(h.EndOfStream)
 		return
@@ -213,6 +214,7 @@ func (a *attempt) served(v classify.Verdict) {
 	a.forward()
 	a.finish()
 	a.report(v)
+	a.preserve(v)
 	a.p.account(a, v, a.outcome(v))
 }
 
@@ -274,6 +276,8 @@ func (a *attempt) outcome(v classify.Verdict) string {
 	switch {
 	case !a.returns(v):
 		return outcomeFailed
+	case a.try.Downshift:
+		return outcomeDegraded
 	case a.try.Rung > 0:
 		return outcomeFallback
 	}

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"context"
 	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -34,6 +35,7 @@ func (s state) String() string {
 //
 // Ownership: the pump of its stream, which calls close at the end. Only that goroutine touches it.
 type attempt struct {
+	ctx   context.Context // of the stream
 	p     *Processor
 	conn  *connAddr // nil: not known
 	book  *chain.Book
@@ -51,17 +53,21 @@ type attempt struct {
 	body     provider.Request
 	noBody   bool           // the request ended with its headers
 	probed   *config.Target // the call is a probe of ours
+	run      bool           // the call runs a queued request
 	try      *chain.Try
-	reserved int64 // bytes taken from the process's bound for the request's body
+	reserved int64 // bytes taken from the process's bound for the request's body, and for a copy of the answer
 
-	answer answer
-	clock  clock
-	over   bool   // the verdict has been reported
-	why    string // x-llm-fallback-reason, as told
+	answer  answer
+	copy    keepsake
+	clock   clock
+	over    bool   // the verdict has been reported
+	why     string // x-llm-fallback-reason, as told
+	mode    string // the degraded mode that answers
+	refused string // why the queue did not take the request, to follow a sentence
 }
 
-func newAttempt(p *Processor) *attempt {
-	return &attempt{p: p, book: p.book.Load()}
+func newAttempt(ctx context.Context, p *Processor) *attempt {
+	return &attempt{ctx: ctx, p: p, book: p.book.Load()}
 }
 
 // step takes one message from Envoy.
@@ -109,7 +115,7 @@ func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 	if len(a.out) > 0 {
 		a.reuse()
 		a.clock.blocked(time.Since(from))
-		if a.state >= sent {
+		if a.state >= sent && a.body.Size() == 0 && !a.copy.wanted {
 			a.unreserve()
 		}
 	}

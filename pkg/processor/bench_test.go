@@ -37,7 +37,7 @@ func BenchmarkStep(b *testing.B) {
 	messages := recordedNow(b, "stream")
 	b.ReportAllocs()
 	for b.Loop() {
-		a := newAttempt(p)
+		a := newAttempt(b.Context(), p)
 		for _, m := range messages {
 			a.step(m)
 			a.reuse()
@@ -50,7 +50,7 @@ const event = "event: content_block_delta\ndata: {\"type\":\"content_block_delta
 
 // streaming is an attempt whose stream has begun, and one more content event of some 200 bytes for it.
 func streaming(tb testing.TB) (*attempt, *extproc.ProcessingRequest) {
-	a := newAttempt(benchProcessor(tb))
+	a := newAttempt(tb.Context(), benchProcessor(tb))
 	for _, m := range recordedNow(tb, "stream")[:4] {
 		a.step(m)
 		a.reuse()

@@ -22,6 +22,9 @@ func (a *attempt) keep(p []byte) {
 	w := &a.answer
 	w.held = append(w.held, p)
 	a.count(int64(len(p)))
+	if a.copy.wanted {
+		a.collect(p)
+	}
 }
 
 // count keeps the process's figures of held bytes.
@@ -47,6 +50,9 @@ func (a *attempt) commit(extra *mutation) {
 	a.send(responseHeaders(m))
 	a.state = committed
 	a.clock.released()
+	if !a.copy.wanted {
+		a.body.Drop() // no degraded mode can need it any more
+	}
 }
 
 // label says who served, after how many attempts and why not the primary.
@@ -56,6 +62,10 @@ func (a *attempt) label(m *mutation) {
 	m.set("x-llm-attempts", strconv.Itoa(max(1, a.head.exchange.Attempt)))
 	if a.try.Rung > 0 {
 		a.because(m, a.try.Index)
+	}
+	if a.try.Downshift {
+		a.mode = "downshift"
+		m.set("x-llm-degraded", a.mode)
 	}
 }
 
@@ -174,8 +184,7 @@ func (a *attempt) last(v classify.Verdict) {
 	}
 	past := a.pastOf(v)
 	a.past = append(slices.Clone(a.past), past)
-	if ans, ok := degrade.Ladder(a.chain, a.api, a.head.degrade); ok && v.Class != classify.ContextLength {
-		a.degrade(ans)
+	if v.Class != classify.ContextLength && a.climb(a.instead(v)) {
 		a.report(v)
 		return
 	}
@@ -199,21 +208,11 @@ func (a *attempt) pass(v classify.Verdict, m *mutation) {
 
 // spent is the answer of an exchange for which no attempt is left to make.
 func (a *attempt) spent() {
-	if ans, ok := degrade.Ladder(a.chain, a.api, a.head.degrade); ok {
-		a.degrade(ans)
+	if a.climb(a.modes(0, "")) {
 		return
 	}
 	tell, ok := chain.Telling(a.past)
 	a.show(tell, ok, a.hint())
-}
-
-// degrade answers with a degraded mode.
-func (a *attempt) degrade(ans degrade.Answer) {
-	m := a.hint()
-	a.explain(m)
-	a.replace(ans, m)
-	a.p.metrics.degraded.WithLabelValues(a.chain.Name, ans.Headers["x-llm-degraded"]).Inc()
-	a.p.account(a, a.lastFailure(), outcomeDegraded)
 }
 
 // lastFailure is what the log says of an exchange without an answer: the last that went wrong, as far as known.
@@ -227,9 +226,9 @@ func (a *attempt) lastFailure() classify.Verdict {
 // show answers with the most telling failure, or says that all targets failed.
 func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
 	a.explain(m)
-	if !ok {
+	if !ok || a.refused != "" {
 		a.replace(degrade.Error(a.api, http.StatusServiceUnavailable, "unavailable",
-			"all targets of this chain failed or are not available"), m)
+			"all targets of this chain failed or are not available"+a.refused), m)
 	} else {
 		m.set("x-llm-target", tell.Target)
 		if tell.Answer.ContentEncoding != "" {

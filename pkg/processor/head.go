@@ -12,9 +12,12 @@ import (
 
 // head is what is read of a request's headers.
 type head struct {
-	method, target string // target is path and query
-	chain          string // x-llm-chain
-	degrade        string // x-llm-degrade
+	method, target string            // target is path and query
+	chain          string            // x-llm-chain
+	degrade        string            // x-llm-degrade
+	tenant         string            // x-llm-tenant, by the front
+	noStore        bool              // cache-control: no-store
+	kept           map[string]string // of those that a queued request keeps
 	encoding       string
 	idempotencyKey string
 	requestID      string
@@ -53,6 +56,10 @@ func readHead(m *corev3.HeaderMap) head {
 			}
 		case "idempotency-key":
 			h.idempotencyKey = value(f)
+		case "cache-control":
+			h.noStore = h.noStore || strings.Contains(strings.ToLower(value(f)), "no-store")
+		case "content-type", "anthropic-version", "anthropic-beta", "openai-beta":
+			h.keep(f)
 		case "x-request-id":
 			h.requestID = value(f)
 		case "x-envoy-attempt-count":
@@ -74,6 +81,18 @@ func readHead(m *corev3.HeaderMap) head {
 	return h
 }
 
+// keep notes a header that says how the body is to be read.
+func (h *head) keep(f *corev3.HeaderValue) {
+	if h.kept == nil {
+		h.kept = make(map[string]string, 4)
+	}
+	if was, ok := h.kept[f.Key]; ok {
+		h.kept[f.Key] = was + "," + value(f)
+		return
+	}
+	h.kept[f.Key] = value(f)
+}
+
 // own reads a header of ours: from the client (chain, degrade) or set once by the front (exchange, start).
 func (h *head) own(f *corev3.HeaderValue) {
 	h.ours = append(h.ours, f.Key)
@@ -82,6 +101,8 @@ func (h *head) own(f *corev3.HeaderValue) {
 		h.chain = value(f)
 	case "x-llm-degrade":
 		h.degrade = value(f)
+	case "x-llm-tenant":
+		h.tenant = value(f)
 	case "x-llm-internal":
 		h.internal = value(f)
 	case "x-llm-exchange":

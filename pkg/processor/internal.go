@@ -16,6 +16,9 @@ func (a *attempt) internal(noBody bool) {
 	switch {
 	case err != nil:
 		a.refuse(http.StatusForbidden, "forbidden", "x-llm-internal is not for clients")
+	case purpose == token.Job && cfg.ChainNamed(name) != nil && cfg.ChainNamed(name).API.Has(a.head.path()):
+		a.run, a.chain = true, cfg.ChainNamed(name)
+		a.upload(noBody)
 	case a.head.exchange.Attempt > 1:
 		// A call of ours is made once. That Envoy is here again shows that this service failed the first try (Envoy's own
 		// replies to a call without metadata are not retried), which says nothing of the provider: no mark.

@@ -119,13 +119,12 @@ func tierLabel(tier string) string {
 
 // account closes an exchange that has its answer: one line, one count.
 func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
-	p.metrics.exchanges.WithLabelValues(a.chain.Name, outcome).Inc()
+	if !a.run {
+		p.count(a, outcome)
+	}
 	target, rung := "", -1
 	if a.try != nil {
 		target, rung = a.try.Target.Name, a.try.Rung
-	}
-	if outcome == outcomeFallback {
-		p.metrics.fallbacks.WithLabelValues(a.chain.Name, target).Inc()
 	}
 	p.memo.Forget(a.head.exchange.ID)
 	say := p.log.Info
@@ -144,7 +143,20 @@ func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
 		slog.String("phase", string(v.Phase)),
 		slog.String("detail", v.Detail),
 		slog.String("reason", a.why),
+		slog.String("mode", a.mode),
+		slog.Bool("job", a.run),
 		slog.String("provider_request_id", v.RequestID),
 		slog.Int64("took_ms", time.Since(a.head.exchange.Start).Milliseconds()),
 	)
+}
+
+// count counts an exchange of a client.
+func (p *Processor) count(a *attempt, outcome string) {
+	p.metrics.exchanges.WithLabelValues(a.chain.Name, outcome).Inc()
+	switch outcome {
+	case outcomeFallback:
+		p.metrics.fallbacks.WithLabelValues(a.chain.Name, a.try.Target.Name).Inc()
+	case outcomeDegraded:
+		p.metrics.degraded.WithLabelValues(a.chain.Name, a.mode).Inc()
+	}
 }

@@ -19,6 +19,7 @@ import (
 	"understudy/pkg/chain"
 	"understudy/pkg/chain/breaker"
 	"understudy/pkg/config"
+	"understudy/pkg/degrade"
 )
 
 // Processor serves attempts.
@@ -35,7 +36,10 @@ type Processor struct {
 	log     *slog.Logger
 	replica string // tells this process's attempts from another's in the access log
 
-	key atomic.Pointer[[]byte] // checks x-llm-internal
+	key    atomic.Pointer[[]byte] // checks x-llm-internal
+	ladder *degrade.Ladder
+	closed func(target string)             // hears of breakers that close
+	off    atomic.Pointer[map[string]bool] // chains that an operator has switched off
 
 	inflight atomic.Int64 // bytes of request bodies and held answers
 	held     atomic.Int64 // bytes of held answers alone
@@ -47,7 +51,8 @@ type Processor struct {
 
 // New makes a Processor for cfg that counts into m.
 func New(cfg *config.Config, m *Metrics, log *slog.Logger) *Processor {
-	p := &Processor{memo: chain.NewMemo(), ends: newEnds(), metrics: m, log: log, replica: rand.Text(), drained: make(chan struct{})}
+	p := &Processor{memo: chain.NewMemo(), ends: newEnds(), metrics: m, log: log, replica: rand.Text(),
+		ladder: &degrade.Ladder{}, drained: make(chan struct{})}
 	m.live(p)
 	p.Use(cfg)
 	return p
@@ -61,7 +66,25 @@ func (p *Processor) Use(cfg *config.Config) {
 // Book is the configuration and the live state in use now.
 func (p *Processor) Book() *chain.Book { return p.book.Load() }
 
+// Degrade makes l the degraded modes, and closed hear of every target whose breaker closes. It is called before
+// the first attempt; until then there is `off` only.
+func (p *Processor) Degrade(l *degrade.Ladder, closed func(target string)) {
+	p.ladder, p.closed = l, closed
+}
+
+// SwitchOff makes chains, and no others, give their `off` answer to every request, as `off.force` does.
+func (p *Processor) SwitchOff(chains map[string]bool) { p.off.Store(&chains) }
+
+// isOff says whether a chain is switched off, by the config or by an operator.
+func (p *Processor) isOff(c *config.Chain) bool {
+	off := p.off.Load()
+	return c.Off.Force || off != nil && (*off)[c.Name]
+}
+
 func (p *Processor) transition(t breaker.Transition) {
+	if t.To == breaker.Closed && p.closed != nil {
+		p.closed(t.Target)
+	}
 	p.metrics.transitions.WithLabelValues(t.Target, t.From.String(), t.To.String()).Inc()
 	p.log.Warn("breaker "+t.To.String(), "target", t.Target, "from", t.From.String(), "to", t.To.String())
 }
@@ -106,7 +129,7 @@ type received struct {
 func (p *Processor) Process(stream extproc.ExternalProcessor_ProcessServer) (err error) {
 	p.open.Add(1)
 	defer p.open.Add(-1)
-	a := newAttempt(p)
+	a := newAttempt(stream.Context(), p)
 	a.conn = connOf(stream.Context())
 	defer func() {
 		if fault := recover(); fault != nil {

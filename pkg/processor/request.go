@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -23,6 +24,8 @@ func (a *attempt) requestHeaders(h *extproc.HttpHeaders) {
 	switch {
 	case a.head.internal != "":
 		a.internal(h.EndOfStream)
+	case cfg.Jobs.Expose && strings.HasPrefix(path, jobsPrefix):
+		a.job(strings.TrimPrefix(path, jobsPrefix))
 	case a.head.method == http.MethodPost && a.api != classify.APIUnknown && a.protected(path):
 		a.upload(h.EndOfStream)
 	default:
@@ -143,10 +146,12 @@ func (a *attempt) requestBody(body []byte) {
 		a.overloaded()
 		return
 	}
-	var ok bool
-	if a.chain, ok = cfg.Chain(a.head.path(), a.body.Model, a.head.chain); !ok {
-		a.refuse(http.StatusNotFound, "not_found", "no chain of this gateway serves this model on this path")
-		return
+	if !a.run {
+		var ok bool
+		if a.chain, ok = cfg.Chain(a.head.path(), a.body.Model, a.head.chain); !ok {
+			a.refuse(http.StatusNotFound, "not_found", "no chain of this gateway serves this model on this path")
+			return
+		}
 	}
 	a.plan = a.book.Plan(a.chain)
 	a.begin()
@@ -154,7 +159,7 @@ func (a *attempt) requestBody(body []byte) {
 
 // begin finds the attempt's slot and sends the request there, or says what happens instead.
 func (a *attempt) begin() {
-	x := a.head.exchange
+	x := a.exchange()
 	if a.head.clientRetry && x.Attempt <= 1 && a.state == uploading {
 		a.p.metrics.clientRetries.WithLabelValues(a.chain.Name).Inc()
 	}
@@ -164,6 +169,10 @@ func (a *attempt) begin() {
 	a.clock.start(x.Start.Add(a.chain.Deadlines.Total))
 	if a.chain.Observe {
 		a.observe(x)
+		return
+	}
+	if a.p.isOff(a.chain) {
+		a.degraded(degrade.Off(a.ask()), "off")
 		return
 	}
 	if !time.Now().Before(a.clock.total) {
@@ -180,10 +189,20 @@ func (a *attempt) begin() {
 	case try.Wait > 0:
 		a.state = waiting
 		a.clock.wait(time.Now().Add(try.Wait))
+	case try.Downshift && a.climb(a.modes(0, "downshift")):
+		try.Release()
 	default:
 		a.try = try
 		a.upstream()
 	}
+}
+
+// exchange is what the chain needs to know of the request.
+func (a *attempt) exchange() chain.Exchange {
+	x := a.head.exchange
+	x.Own = a.run
+	x.NoDownshift = a.run || !degrade.Accepts(a.head.degrade, "downshift")
+	return x
 }
 
 // remember is what this replica knows of the attempts before x.
@@ -215,7 +234,7 @@ func (a *attempt) upstream() {
 		return
 	}
 	if a.head.idempotencyKey == "" && a.head.exchange.ID != "" {
-		rw.Set = append(rw.Set, provider.Header{Name: "idempotency-key", Value: "understudy-" + a.head.exchange.ID})
+		rw.Set = append(rw.Set, provider.Header{Name: "idempotency-key", Value: a.key()})
 	}
 	a.sendOff(a.common(a.try.Target.Provider, rw))
 }
@@ -229,6 +248,8 @@ func (a *attempt) sendOff(c *extproc.CommonResponse) {
 	reply.DynamicMetadata = metadata(a.p.replica, a.head.exchange.ID, a.head.exchange.Attempt, a.try.Target.Name)
 	a.send(reply)
 	a.state = sent
-	a.body.Drop()
+	if !a.retains() {
+		a.body.Drop()
+	}
 	a.clock.sendOff(time.Now(), a.chain, a.body.Stream)
 }

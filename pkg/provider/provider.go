@@ -95,6 +95,12 @@ func base(p *config.Provider, path, query string) (Rewrite, error) {
 	return rw, nil
 }
 
+// Anonymous is a path and query without what carries a credential in the query.
+func Anonymous(pathAndQuery string) string {
+	path, query, _ := strings.Cut(pathAndQuery, "?")
+	return path + withMark(withoutCredentials(query))
+}
+
 func withMark(query string) string {
 	if query == "" {
 		return ""

@@ -123,6 +123,9 @@ func (r Request) withModel(model string) ([]byte, bool) {
 // Size is how many bytes the body has, decoded.
 func (r *Request) Size() int64 { return int64(len(r.body)) }
 
+// Plain is the client's body, decoded; nil after Drop.
+func (r *Request) Plain() []byte { return r.body }
+
 // Drop lets go of the body once it is on its way.
 func (r *Request) Drop() { r.body = nil }
 
