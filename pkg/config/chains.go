@@ -43,19 +43,17 @@ func (c *compiler) chain(p string, f *fileChain, name string) *Chain {
 		Deadlines:    Deadlines(f.Deadlines),
 		Retry:        Retry(f.Retry),
 		On:           On(f.On),
-		Degrade:      f.Degrade,
-		Off:          Off{Status: f.Off.Status, Message: f.Off.Message},
 		MinRate:      c.minRate(at(p, "min_rate"), &f.MinRate),
 		Observe:      f.Mode == "observe" || c.f.Mode == "observe",
 	}
 	c.mode(at(p, "mode"), f.Mode)
 	ch.Rungs = c.rungs(at(p, "targets"), f.Targets)
-	ch.Downshift = len(ch.Rungs)
 	ch.API = dialect(ch.Rungs)
 	c.oneDialect(at(p, "targets"), ch)
 	c.oneFamily(at(p, "targets"), ch, f.Targets)
 	ch.Matches = c.matches(p, ch.API, f)
 	c.policy(p, f)
+	c.degrade(p, f, ch)
 	c.deadlines(p, ch)
 	return ch
 }
@@ -156,7 +154,7 @@ func (c *compiler) matchPath(p, got string, api API) bool {
 	if !c.plainPath(p, got) {
 		return false
 	}
-	if api == "" || api.has(got) {
+	if api == "" || api.Has(got) {
 		return true
 	}
 	c.fault(p, "not supported yet: the paths of %s end in %s", api, either(api.Paths()))
@@ -179,7 +177,7 @@ func (c *compiler) plainPath(p, got string) bool {
 func (c *compiler) policy(p string, f *fileChain) {
 	on := at(p, "on")
 	c.oneOf(at(p, "commit"), f.Commit, []string{"headers", "first_content", "complete"}, nil)
-	c.oneOf(at(on, "rate_limited"), f.On.RateLimited, []string{"next", "wait", "return"}, []string{"queue"})
+	c.oneOf(at(on, "rate_limited"), f.On.RateLimited, []string{"next", "wait", "return", "queue"}, nil)
 	c.oneOf(at(on, "refusal"), f.On.Refusal, []string{"next", "return"}, nil)
 	c.oneOf(at(on, "filtered"), f.On.Filtered, []string{"next", "return"}, nil)
 	c.oneOf(at(on, "tier_downgrade"), f.On.TierDowngrade, []string{"observe", "next"}, nil)
@@ -191,7 +189,6 @@ func (c *compiler) policy(p string, f *fileChain) {
 		c.fault(at(at(p, "hold"), "bytes"), "must be at most 64MiB for each attempt")
 	}
 	c.retry(at(p, "retry"), &f.Retry)
-	c.degrade(p, f)
 }
 
 func (c *compiler) retry(p string, f *fileRetry) {
@@ -218,23 +215,6 @@ func (c *compiler) minRate(p string, f *fileMinRate) MinRate {
 		c.fault(rate, "required, but missing")
 	}
 	return MinRate{BytesPerSecond: int64(f.BytesPerSecond), Window: f.Window}
-}
-
-func (c *compiler) degrade(p string, f *fileChain) {
-	list, off := at(p, "degrade"), at(p, "off")
-	c.distinct(list, f.Degrade)
-	for i, mode := range f.Degrade {
-		if mode != "" {
-			c.oneOf(index(list, i), mode, []string{"off"}, []string{"cache", "queue", "downshift"})
-		}
-	}
-	if c.has(off) && !slices.Contains(f.Degrade, "off") {
-		c.fault(off, "says nothing without degrade: [off]")
-	}
-	if f.Off.Status < 400 || f.Off.Status > 599 {
-		c.fault(at(off, "status"), "must be 400 to 599, got %d", f.Off.Status)
-	}
-	c.required(at(off, "message"), f.Off.Message)
 }
 
 // deadlines refuses one that the total always beats, where the file sets both.

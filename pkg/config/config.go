@@ -193,7 +193,7 @@ type Chain struct {
 	Deadlines    Deadlines
 	Retry        Retry
 	On           On
-	Downshift    int      // first rung that serves as the `downshift` mode only; len(Rungs) without one
+	Downshift    int      // first rung that serves as the `downshift` mode only; 0: none
 	Degrade      []string // cache, queue, downshift, off, in the order of the ladder
 	Cache        Cache
 	Queue        Queue
@@ -291,7 +291,7 @@ type Store struct {
 	URLs     []string // nats:// or tls://, without credentials
 	Creds    string   // path of the cluster's credentials file; "" is none
 	Replicas int      // nodes that keep each bucket, 1 to 5; 1 with Dir
-	Encrypt  Secret   // key for cache, jobs and results at rest; the zero Secret: none
+	Encrypt  Secret   // its Keys seal cache, jobs and results at rest; the zero Secret: none
 	MaxCache int64    // bytes of all cached answers; the oldest make room
 	MaxJobs  int64    // bytes of all jobs and their results; more are refused
 }

@@ -104,6 +104,7 @@ func TestStoreIsAFolderUnlessAClusterIsNamed(t *testing.T) {
 			URLs: []string{"nats://n1"}, Creds: "nats.creds", Replicas: 1,
 		},
 	} {
+		want.MaxCache, want.MaxJobs = 256<<20, 4<<30
 		if got := mustParse(t, text+oneTarget("", "")).Store; !reflect.DeepEqual(got, want) {
 			t.Errorf("Store of %q = %+v, want %+v", text, got, want)
 		}
@@ -120,11 +121,79 @@ func TestRecoveryRateIsPerSecondWhateverItsUnit(t *testing.T) {
 }
 
 func TestRecoveryMayLeaveNothingToChanceAndNoShare(t *testing.T) {
-	c := mustParse(t, "recovery: {jitter: 0}"+oneTarget("", ", retry: {budget: 0}"))
+	c := mustParse(t, "recovery: {jitter: 0, retry_budget: 0}"+oneTarget("", ", retry: {budget: 0}"))
 	if got, want := c.Recovery, (Recovery{Rate: 5, ProbeTokens: 100_000}); got != want {
 		t.Errorf("Recovery = %+v, want %+v", got, want)
 	}
 	if got := c.Chains[0].Retry.Budget; got != 0 {
 		t.Errorf("Budget = %v, want 0", got)
+	}
+}
+
+func TestDegradedModesFillWhatTheFileLeavesOut(t *testing.T) {
+	const sorry = "The service is temporarily unavailable."
+	modes := Chain{
+		Degrade: []string{"off", "cache"},
+		Cache:   Cache{TTL: 24 * time.Hour},
+		Queue:   Queue{MaxAge: 24 * time.Hour, Message: sorry + " The request is queued and will be answered later."},
+		Off:     Off{Status: 503, Message: sorry},
+	}
+	with := func(change func(*Chain)) Chain {
+		ch := modes
+		change(&ch)
+		return ch
+	}
+	for _, row := range []struct {
+		name, chain string
+		want        Chain
+	}{
+		{"nothing is said", "", modes},
+		{"blocks with nothing in them", ", cache: , off: {}", modes},
+		{"near hits are switched off by hand", ", cache: {near: 0}", modes},
+		{"the least and the most that near can be", ", cache: {near: 1}", with(func(ch *Chain) { ch.Cache.Near = 1 })},
+		{"a near hit may be half another request", ", cache: {near: 0.5}", with(func(ch *Chain) { ch.Cache.Near = 0.5 })},
+		{"an answer is always a 200", ", off: {as: answer}", with(func(ch *Chain) { ch.Off.Status, ch.Off.Answer = 200, true })},
+		{"an error by name", ", off: {as: error, status: 599}", with(func(ch *Chain) { ch.Off.Status = 599 })},
+		{"the switch alone", ", off: {force: true}", with(func(ch *Chain) { ch.Off.Force = true })},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			text := "tenant: {metadata: 'a:b'}" + oneTarget("", ", degrade: [off, cache]"+row.chain)
+			ch := mustParse(t, text).Chains[0]
+			got := Chain{Degrade: ch.Degrade, Cache: ch.Cache, Queue: ch.Queue, Off: ch.Off, Downshift: ch.Downshift}
+			if !reflect.DeepEqual(got, row.want) {
+				t.Errorf("modes of %q = %+v, want %+v", row.chain, got, row.want)
+			}
+		})
+	}
+}
+
+func TestTenantIsWhatEnvoyOrATrustedHeaderSays(t *testing.T) {
+	for text, want := range map[string]Tenant{
+		"": {},
+		"tenant: {metadata: 'envoy.filters.http.jwt_authn:claims:org'}": {Metadata: []string{"envoy.filters.http.jwt_authn", "claims", "org"}},
+		"tenant: {metadata: 'my.filter:tenant'}":                        {Metadata: []string{"my.filter", "tenant"}},
+		"tenant: {header: X-Acme-Tenant, trusted_header: true}":         {Header: "x-acme-tenant"},
+	} {
+		if got := mustParse(t, text+oneTarget("", "")).Tenant; !reflect.DeepEqual(got, want) {
+			t.Errorf("Tenant of %q = %+v, want %+v", text, got, want)
+		}
+	}
+}
+
+func TestJobsAreKeptForADayAndNotExposedUnlessSaid(t *testing.T) {
+	const queued = `
+providers: {a: {api: anthropic, endpoint: https://a.example, auth: {bearer: env:KEY}}}
+targets: {a/x: {provider: a, model: x}}
+chains: {chat: {match: [{path: /v1/messages}], targets: [a/x], degrade: [queue]}}
+`
+	for text, want := range map[string]Jobs{
+		"":                     {Keep: 24 * time.Hour},
+		"jobs:":                {Keep: 24 * time.Hour},
+		"jobs: {expose: true}": {Expose: true, Keep: 24 * time.Hour},
+		"jobs: {keep: 1s}":     {Keep: time.Second},
+	} {
+		if got := mustParse(t, text+queued).Jobs; got != want {
+			t.Errorf("Jobs of %q = %+v, want %+v", text, got, want)
+		}
 	}
 }

@@ -26,7 +26,8 @@ type fileRoot struct {
 	Mode          string                   `yaml:"mode"`
 	Store         fileStore                `yaml:"store"`
 	Recovery      fileRecovery             `yaml:"recovery"`
-	Jobs          unsupported              `yaml:"jobs"`
+	Jobs          fileJobs                 `yaml:"jobs"`
+	Tenant        fileTenant               `yaml:"tenant"`
 }
 
 type fileServer struct {
@@ -37,6 +38,7 @@ type fileServer struct {
 	MaxBody         size          `yaml:"max_body"`
 	MaxInflightBody size          `yaml:"max_inflight_body"`
 	Drain           time.Duration `yaml:"drain"`
+	AdminToken      string        `yaml:"admin_token"`
 }
 
 type fileServerTLS struct {
@@ -144,12 +146,12 @@ type fileChain struct {
 	MinRate       fileMinRate   `yaml:"min_rate"`
 	Retry         fileRetry     `yaml:"retry"`
 	On            fileOn        `yaml:"on"`
+	DownshiftFrom string        `yaml:"downshift_from"`
 	Degrade       []string      `yaml:"degrade"`
+	Cache         fileCache     `yaml:"cache"`
+	Queue         fileQueue     `yaml:"queue"`
 	Off           fileOff       `yaml:"off"`
 	Mode          string        `yaml:"mode"`
-	DownshiftFrom unsupported   `yaml:"downshift_from"`
-	Cache         unsupported   `yaml:"cache"`
-	Queue         unsupported   `yaml:"queue"`
 	Budget        unsupported   `yaml:"budget"`
 	Idempotency   unsupported   `yaml:"idempotency"`
 }
@@ -200,14 +202,48 @@ type fileOn struct {
 	ContextLength string        `yaml:"context_length"`
 }
 
+type fileCache struct {
+	TTL       time.Duration `yaml:"ttl"`
+	Near      float64       `yaml:"near"`
+	ToolCalls bool          `yaml:"tool_calls"`
+}
+
+type fileQueue struct {
+	MaxAge  time.Duration `yaml:"max_age"`
+	Message string        `yaml:"message"`
+	Notify  fileNotify    `yaml:"notify"`
+}
+
+type fileNotify struct {
+	Webhook      string `yaml:"webhook"`
+	Secret       string `yaml:"secret"`
+	AllowPrivate bool   `yaml:"allow_private"`
+}
+
 type fileOff struct {
 	Status  int    `yaml:"status"`
 	Message string `yaml:"message"`
+	As      string `yaml:"as"`
+	Force   bool   `yaml:"force"`
+}
+
+type fileJobs struct {
+	Expose bool          `yaml:"expose"`
+	Keep   time.Duration `yaml:"keep"`
+}
+
+type fileTenant struct {
+	Metadata      string `yaml:"metadata"`
+	Header        string `yaml:"header"`
+	TrustedHeader bool   `yaml:"trusted_header"`
 }
 
 type fileStore struct {
 	Embedded fileEmbedded `yaml:"embedded"`
 	NATS     fileNATS     `yaml:"nats"`
+	Encrypt  string       `yaml:"encrypt"`
+	MaxCache size         `yaml:"max_cache"`
+	MaxJobs  size         `yaml:"max_jobs"`
 }
 
 type fileEmbedded struct {
@@ -221,10 +257,10 @@ type fileNATS struct {
 }
 
 type fileRecovery struct {
-	RetryBudget unsupported `yaml:"retry_budget"`
-	Rate        rate        `yaml:"rate"`
-	Jitter      float64     `yaml:"jitter"`
-	ProbeTokens int         `yaml:"probe_tokens"`
+	RetryBudget float64 `yaml:"retry_budget"`
+	Rate        rate    `yaml:"rate"`
+	Jitter      float64 `yaml:"jitter"`
+	ProbeTokens int     `yaml:"probe_tokens"`
 }
 
 // defaults is what holds where the file says nothing. The element "*" of a map is what each of its elements starts as.
@@ -274,12 +310,23 @@ func defaults() fileRoot {
 				TierDowngrade: "observe",
 				ContextLength: "larger",
 			},
-			Off:  fileOff{Status: 503, Message: "The service is temporarily unavailable."},
+			Cache: fileCache{TTL: 24 * time.Hour},
+			Queue: fileQueue{
+				MaxAge:  24 * time.Hour,
+				Message: "The service is temporarily unavailable. The request is queued and will be answered later.",
+			},
+			Off:  fileOff{Status: 503, Message: "The service is temporarily unavailable.", As: "error"},
 			Mode: "enforce",
 		}},
 		MaxRetryAfter: time.Minute,
 		Mode:          "enforce",
-		Store:         fileStore{Embedded: fileEmbedded{Dir: "./data"}, NATS: fileNATS{Replicas: 1}},
-		Recovery:      fileRecovery{Rate: 5, Jitter: 0.2, ProbeTokens: 100_000},
+		Store: fileStore{
+			Embedded: fileEmbedded{Dir: "./data"},
+			NATS:     fileNATS{Replicas: 1},
+			MaxCache: 256 << 20,
+			MaxJobs:  4 << 30,
+		},
+		Recovery: fileRecovery{RetryBudget: 0.1, Rate: 5, Jitter: 0.2, ProbeTokens: 100_000},
+		Jobs:     fileJobs{Keep: 24 * time.Hour},
 	}
 }

@@ -68,7 +68,13 @@ func checkConfig(t *testing.T, c *Config) {
 	if s := c.Store; (s.Dir == "") == (len(s.URLs) == 0) || s.Replicas < 1 || s.Replicas > 5 {
 		t.Errorf("store %+v is incomplete", s)
 	}
-	if c.Recovery.Rate <= 0 {
+	if c.Store.MaxCache <= 0 || c.Store.MaxJobs <= 0 || c.Jobs.Keep <= 0 {
+		t.Errorf("store %+v or jobs %+v have no bound", c.Store, c.Jobs)
+	}
+	if len(c.Tenant.Metadata) == 1 || len(c.Tenant.Metadata) > 0 && c.Tenant.Header != "" {
+		t.Errorf("tenant %+v is told by no one thing", c.Tenant)
+	}
+	if c.Recovery.Rate <= 0 || !(c.Recovery.RetryBudget >= 0 && c.Recovery.RetryBudget <= 1) {
 		t.Errorf("recovery %+v is incomplete", c.Recovery)
 	}
 	for _, p := range c.Passthrough {
@@ -85,10 +91,36 @@ func checkConfig(t *testing.T, c *Config) {
 				t.Errorf("rung %+v does not fit chain %s", r, ch.Name)
 			}
 		}
+		checkModes(t, c, ch)
 		for _, m := range ch.Matches {
 			if _, ok := c.Chain(m.Path, "no such model", ""); !ok {
 				t.Errorf("Chain(%q) has no default", m.Path)
 			}
+		}
+	}
+}
+
+func checkModes(t *testing.T, c *Config, ch *Chain) {
+	has := func(mode string) bool { return slices.Contains(ch.Degrade, mode) }
+	if ch.Downshift < 0 || ch.Downshift >= len(ch.Rungs) || has("downshift") != (ch.Downshift > 0) {
+		t.Errorf("chain %s of %d rungs has %q and its downshift from %d", ch.Name, len(ch.Rungs), ch.Degrade, ch.Downshift)
+	}
+	if ch.On.RateLimited == "queue" && !has("queue") || has("queue") && (ch.Queue.MaxAge <= 0 || ch.Queue.Message == "") {
+		t.Errorf("queue %+v of chain %s is incomplete", ch.Queue, ch.Name)
+	}
+	if n := ch.Cache.Near; ch.Cache.TTL <= 0 || n != 0 && !(n >= 0.5 && n <= 1) {
+		t.Errorf("cache %+v of chain %s is incomplete", ch.Cache, ch.Name)
+	}
+	if w := ch.Queue.Notify; w != nil && (w.URL == nil || w.URL.Host == "" || w.URL.User != nil || w.URL.Scheme != "https" && !w.Private || w.Secret.Ref() == "") {
+		t.Errorf("webhook %+v of chain %s is incomplete", w, ch.Name)
+	}
+	if o := ch.Off; o.Message == "" || o.Answer != (o.Status == 200) || !o.Answer && (o.Status < 400 || o.Status > 599) {
+		t.Errorf("off %+v of chain %s is incomplete", o, ch.Name)
+	}
+	for _, r := range ch.Rungs {
+		told := c.Tenant.Header != "" || c.Tenant.Metadata != nil
+		if r.Target.Provider.Auth.FromClient && (has("queue") || has("cache") && !told) {
+			t.Errorf("chain %s takes answers of %s out of their account", ch.Name, r.Target.Name)
 		}
 	}
 }

@@ -23,6 +23,9 @@ func (c *compiler) server() {
 		MaxInflightBody: int64(f.MaxInflightBody),
 		Drain:           f.Drain,
 	}
+	if c.has("server.admin_token") {
+		s.AdminToken = c.secret("server.admin_token", f.AdminToken)
+	}
 	if !s.GRPC.Local() && !c.wrong["server.grpc"] && f.TLS.ClientCA == "" && !f.Insecure {
 		c.fault("server.grpc", "%s is open to the network and its replies carry credentials: "+
 			"set server.tls with client_ca, or insist with server.insecure: true", s.GRPC)
@@ -216,6 +219,21 @@ func web(example string) urlForm {
 // plainURL is scheme, host and perhaps port and path. Nothing of a refused one is repeated: it may carry a password.
 // It is nil after a fault.
 func (c *compiler) plainURL(p, s string, form urlForm) *url.URL {
+	u := c.url(p, s, form)
+	switch {
+	case u == nil:
+	case u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#"):
+		c.fault(p, "must have neither a query nor a fragment")
+	case u.Path != "" && u.Path != "/" && path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/"), u.RawPath != "":
+		c.fault(p, "its path must be plain, without //, .. or escapes")
+	default:
+		return &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	}
+	return nil
+}
+
+// url is a whole URL without a login. Nothing of a refused one is repeated. It is nil after a fault.
+func (c *compiler) url(p, s string, form urlForm) *url.URL {
 	if c.wrong[p] || !c.required(p, s) {
 		return nil
 	}
@@ -232,12 +250,9 @@ func (c *compiler) plainURL(p, s string, form urlForm) *url.URL {
 		c.fault(p, "has no port of 1 to 65535 after the colon")
 	case u.User != nil:
 		c.fault(p, "must not carry a user or password%s", form.login)
-	case u.RawQuery != "" || u.ForceQuery || strings.Contains(s, "#"):
-		c.fault(p, "must have neither a query nor a fragment")
-	case u.Path != "" && u.Path != "/" && path.Clean(u.Path) != strings.TrimSuffix(u.Path, "/"), u.RawPath != "":
-		c.fault(p, "its path must be plain, without //, .. or escapes")
 	default:
-		return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host), Path: u.Path}
+		u.Host = strings.ToLower(u.Host)
+		return u
 	}
 	return nil
 }

@@ -165,25 +165,3 @@ func TestMatchModel(t *testing.T) {
 		}
 	}
 }
-
-func TestSlotsCountRungsAndSecondTries(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		ch   Chain
-		want int
-	}{
-		{"one a rung", Chain{Rungs: make([]Rung, 3)}, 3},
-		{"two with a retry of the same target", Chain{Rungs: make([]Rung, 3), Retry: Retry{SameTarget: 1}}, 6},
-		{"two where a rate limit is waited out", Chain{Rungs: make([]Rung, 3), On: On{RateLimited: "wait"}}, 6},
-		{"two with both", Chain{Rungs: make([]Rung, 3), Retry: Retry{SameTarget: 1}, On: On{RateLimited: "wait"}}, 6},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			if got := Slots(&row.ch); got != row.want {
-				t.Errorf("Slots = %d, want %d", got, row.want)
-			}
-			if got, want := Retries(&Config{Chains: []*Chain{{}, &row.ch}}), row.want+4; got != want {
-				t.Errorf("Retries = %d, want %d", got, want)
-			}
-		})
-	}
-}

@@ -16,7 +16,7 @@ func Load(path string) (*Config, error) {
 	return Parse(path, data)
 }
 
-// Parse compiles data; file is its name in messages and for Changed. An error is Faults: everything that is wrong, at once.
+// Parse compiles data; file is its name in messages and for a Watcher. An error is Faults: everything that is wrong, at once.
 //
 // The secrets that the file names are read here. One that is absent is not a fault: its targets cannot be used, and
 // Secret.Value says why.
@@ -53,8 +53,10 @@ func (c *compiler) compile() {
 	c.server()
 	c.envoy()
 	c.providers()
+	c.tenant()
 	c.targets()
 	c.chains()
+	c.jobs()
 	c.passthrough()
 	c.rules()
 }

@@ -96,11 +96,7 @@ func TestPlannedFileIsRefusedOnlyForWhatIsNotSupportedYet(t *testing.T) {
 		"providers.azure.platform",
 		"targets.anthropic/sonnet.service_tier", "targets.anthropic/sonnet.price",
 		"targets.bedrock/sonnet.price", "targets.anthropic/haiku.price",
-		"chains.support-chat.downshift_from",
-		"chains.support-chat.degrade[0]", "chains.support-chat.degrade[1]", "chains.support-chat.degrade[2]",
-		"chains.support-chat.cache", "chains.support-chat.queue", "chains.support-chat.budget",
-		"chains.support-chat.idempotency",
-		"chains.nightly-summaries.degrade[0]", "recovery.retry_budget", "jobs",
+		"chains.support-chat.budget", "chains.support-chat.idempotency",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("Load refuses %q, want %q", got, want)
@@ -113,17 +109,10 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"anthropic": "env:UNDERSTUDY_TEST_KEY", "openai": "file:/nowhere/key", "byo": ""} {
-		auth := &c.Providers[name].Auth
-		if got := auth.Secret.Ref(); got != want {
-			t.Errorf("secret of %s = %s, want %s", name, got, want)
-		}
-		auth.Secret = Secret{} // functions cannot be compared
-	}
 	anthropic := &Provider{
 		Name: "anthropic", API: Anthropic, Cluster: "llm-anthropic",
 		Endpoint: &url.URL{Scheme: "https", Host: "api.anthropic.com"},
-		Auth:     Auth{Header: "x-api-key"},
+		Auth:     Auth{Header: "x-api-key", Secret: secretOf(t, "env:UNDERSTUDY_TEST_KEY")},
 		StatusFeed: &StatusFeed{
 			"statuspage", &url.URL{Scheme: "https", Host: "status.claude.com", Path: "/api/v2/summary.json"}, "Claude API",
 		},
@@ -131,7 +120,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 	openai := &Provider{
 		Name: "openai", API: OpenAI, TierCheck: true, Cluster: "openai-main", CA: "/etc/u/llm-ca.crt",
 		Endpoint: &url.URL{Scheme: "https", Host: "llm.example.com:8443", Path: "/openai"},
-		Auth:     Auth{Header: "authorization", Prefix: "Bearer "}, SharedLimits: true,
+		Auth:     Auth{Header: "authorization", Prefix: "Bearer ", Secret: secretOf(t, "file:/nowhere/key")}, SharedLimits: true,
 		StatusFeed: &StatusFeed{
 			"incidentio", &url.URL{Scheme: "https", Host: "status.openai.com", Path: "/proxy/status.openai.com/"}, "",
 		},
@@ -157,13 +146,23 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 		Deadlines: Deadlines{30 * time.Second, 120 * time.Second, 30 * time.Second, 300 * time.Second},
 		Retry:     Retry{0, []string{"server_error", "transport"}, 0.1},
 		On:        On{"next", 3 * time.Second, "return", "return", "observe", "larger"},
-		Off:       Off{Status: 503, Message: "The service is temporarily unavailable."},
+		Cache:     Cache{TTL: 24 * time.Hour},
+		Queue: Queue{
+			MaxAge:  24 * time.Hour,
+			Message: "The service is temporarily unavailable. The request is queued and will be answered later.",
+		},
+		Off: Off{Status: 503, Message: "The service is temporarily unavailable."},
 	}
 	alpha, nightly := policy, policy
 	alpha.Name, alpha.Matches, alpha.Rungs = "alpha", []Match{{Path: "/v1/chat/completions"}}, []Rung{{Target: gpt}, {Target: mirror}}
+	alpha.Degrade = []string{"cache"}
 	nightly.Name, nightly.SelectHeader, nightly.Rungs = "nightly", true, []Rung{{Target: gpt}}
+	nightly.On.RateLimited, nightly.Degrade = "queue", []string{"queue", "off"}
+	nightly.Off.Status, nightly.Off.Answer = 200, true
 	want := &Config{
-		File: "testdata/good/full.yaml", Hash: c.Hash, refs: []string{"env:UNDERSTUDY_TEST_KEY", "file:/nowhere/key"},
+		File: "testdata/good/full.yaml", Hash: c.Hash, refs: []string{
+			"env:UNDERSTUDY_TEST_KEY", "file:/nowhere/key", "file:/nowhere/token", "file:testdata/keys/good", "file:testdata/keys/whsec",
+		},
 		Server: Server{
 			GRPC:  Address{"tcp", "0.0.0.0:7002"},
 			Admin: Address{"unix", "/run/understudy-admin.sock"},
@@ -171,6 +170,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 				Cert: "/etc/u/tls.crt", Key: "/etc/u/tls.key", ClientCA: "/etc/u/ca.crt", ClientNames: []string{"envoy.mesh"},
 			},
 			MaxBody: 4 << 20, MaxInflightBody: 64 << 20, Drain: 5 * time.Second,
+			AdminToken: secretOf(t, "file:/nowhere/token"),
 		},
 		Envoy: Envoy{
 			Listen: Address{"tcp", "0.0.0.0:8080"}, Admin: Address{"tcp", "127.0.0.1:8081"},
@@ -191,17 +191,28 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			Deadlines: Deadlines{11 * time.Second, 12 * time.Second, 13 * time.Second, 14 * time.Second},
 			Retry:     Retry{1, []string{"overloaded"}, 0.25},
 			On:        On{"wait", 2 * time.Second, "next", "next", "next", "return"},
-			Degrade:   []string{"off"},
-			Off:       Off{Status: 500, Message: "Later."},
-			MinRate:   MinRate{1 << 10, 9 * time.Second},
-			Observe:   true,
+			Downshift: 1,
+			Degrade:   []string{"queue", "off", "downshift", "cache"},
+			Cache:     Cache{time.Hour, 0.75, true},
+			Queue: Queue{2 * time.Hour, "Wait.", &Webhook{
+				URL: &url.URL{
+					Scheme: "http", Host: "hooks.mesh:8080", Path: "/llm///", RawPath: "/llm//%2F", RawQuery: "team=a",
+				},
+				Secret: secretOf(t, "file:testdata/keys/whsec"), Private: true,
+			}},
+			Off:     Off{Status: 500, Message: "Later.", Force: true},
+			MinRate: MinRate{1 << 10, 9 * time.Second},
+			Observe: true,
 		}, &alpha, &nightly},
 		MaxRetryAfter: 30 * time.Second,
 		Store: Store{
 			URLs:  []string{"nats://n1.mesh:4222", "tls://n2.mesh:4222"},
 			Creds: "/etc/u/nats.creds", Replicas: 3,
+			Encrypt: secretOf(t, "file:testdata/keys/good"), MaxCache: 1 << 20, MaxJobs: 2 << 20,
 		},
-		Recovery: Recovery{Rate: 0.5, Jitter: 0.5, ProbeTokens: 5000},
+		Recovery: Recovery{RetryBudget: 0.05, Rate: 0.5, Jitter: 0.5, ProbeTokens: 5000},
+		Jobs:     Jobs{Expose: true, Keep: time.Hour},
+		Tenant:   Tenant{Header: "x-tenant"},
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("Load(full.yaml) =\n%+v\nwant\n%+v", c, want)

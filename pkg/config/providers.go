@@ -2,7 +2,6 @@ package config
 
 import (
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -115,12 +114,11 @@ var headerName = regexp.MustCompile("^[a-z0-9!#$%&'*+.^_`|~-]+$") // RFC 9110, 5
 
 func (c *compiler) headerAuth(key func(string) string, f *fileAuth) Auth {
 	name := strings.ToLower(f.Header)
-	taken := []string{"host", "connection", "content-length", "content-type", "transfer-encoding", "te", "upgrade"}
 	switch {
 	case !c.required(key("header"), name):
 	case !headerName.MatchString(name):
 		c.fault(key("header"), "is no header name")
-	case slices.Contains(taken, name), strings.HasPrefix(name, "x-llm-"), strings.HasPrefix(name, "x-envoy-"):
+	case reservedHeader(name):
 		c.fault(key("header"), "%s carries no credential: name the provider's header, such as x-api-key", name)
 	}
 	return Auth{Header: name, Secret: c.secret(key("secret"), f.Secret)}
@@ -128,7 +126,7 @@ func (c *compiler) headerAuth(key func(string) string, f *fileAuth) Auth {
 
 // secret never repeats what it refuses: it may be the secret itself.
 func (c *compiler) secret(path, ref string) Secret {
-	if !c.required(path, ref) {
+	if c.wrong[path] || !c.required(path, ref) {
 		return Secret{}
 	}
 	if s, ok := c.secrets[ref]; ok {

@@ -2,11 +2,15 @@ package config
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,6 +105,94 @@ func TestSecretReferenceOfNoKnownFormIsNotRepeated(t *testing.T) {
 	for _, ref := range []string{"", "sk-hidden", "env:", "file:", "ENV:sk-hidden", "env:sk-hidden=1", "file:sk-hidden\nx", ":sk-hidden"} {
 		if _, err := ReadSecret(ref); err == nil || strings.Contains(err.Error(), hidden) {
 			t.Errorf("ReadSecret(%q) = %v, want an error without it", ref, err)
+		}
+	}
+}
+
+func secretOf(t *testing.T, ref string) Secret {
+	t.Helper()
+	s, err := ReadSecret(ref)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestKeysOfASecret(t *testing.T) {
+	one, two := [32]byte{0xfb, 0xff, 1}, [32]byte{31: 2}
+	b64, hexa := base64.StdEncoding.EncodeToString(one[:]), hex.EncodeToString(two[:])
+	for _, row := range []struct {
+		name, content string
+		want          [][32]byte
+		err           string
+	}{
+		{"base64", b64 + "\n", [][32]byte{one}, ""},
+		{"hex", hexa, [][32]byte{two}, ""},
+		{"hex in capitals", strings.ToUpper(hex.EncodeToString(one[:])), [][32]byte{one}, ""},
+		{"the first line is the first key", hexa + "\n" + b64, [][32]byte{two, one}, ""},
+		{"DOS line breaks", b64 + "\r\n" + hexa + "\r\n", [][32]byte{one, two}, ""},
+		{"an empty file", "", nil, "absent or empty"},
+		{"an empty line could be a key that went missing", b64 + "\n\n" + hexa, nil, "line 2 is no key"},
+		{"a key of 31 bytes", base64.StdEncoding.EncodeToString(one[:31]), nil, "line 1 is no key"},
+		{"a key of 33 bytes", base64.StdEncoding.EncodeToString(append(one[:], 1)), nil, "line 1 is no key"},
+		{"base64 for URLs is another alphabet", base64.URLEncoding.EncodeToString(one[:]), nil, "line 1 is no key"},
+		{"hex with a letter too many", hexa[:63] + "g", nil, "line 1 is no key"},
+		{"a sentence in the second line", b64 + "\nsk-hidden", nil, "line 2 is no key"},
+		{"a space after the key", b64 + " ", nil, "line 1 is no key"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			ref := "file:" + write(t, filepath.Join(t.TempDir(), "keys"), row.content)
+			got, err := secretOf(t, ref).Keys()
+			if !slices.Equal(got, row.want) || (err == nil) != (row.err == "") {
+				t.Errorf("Keys() = %x, %v, want %x, %q", got, err, row.want, row.err)
+			}
+			if err == nil {
+				return
+			}
+			if said := err.Error(); !strings.HasPrefix(said, "secret "+ref+": "+row.err) || strings.Contains(said, hidden) || strings.Contains(said, b64) {
+				t.Errorf("Keys() = %v, want %q and nothing of the keys", err, row.err)
+			}
+		})
+	}
+}
+
+func TestWebhookIsSignedWithTheBytesThatItsSecretStandsFor(t *testing.T) {
+	for secret, want := range map[string]string{
+		"whsec_c2VjcmV0": "secret",
+		"c2VjcmV0":       "c2VjcmV0",
+		"any words":      "any words",
+		"WHSEC_c2VjcmV0": "WHSEC_c2VjcmV0",
+	} {
+		t.Setenv("UNDERSTUDY_TEST_KEY", secret)
+		w := &Webhook{Secret: secretOf(t, "env:UNDERSTUDY_TEST_KEY")}
+		if got, err := w.Key(); string(got) != want || err != nil {
+			t.Errorf("Key() of %q = %q, %v, want %q", secret, got, err, want)
+		}
+	}
+	for _, secret := range []string{"", "whsec_", "whsec_sk-hidden", "whsec_c2VjcmV"} {
+		t.Setenv("UNDERSTUDY_TEST_KEY", secret)
+		w := &Webhook{Secret: secretOf(t, "env:UNDERSTUDY_TEST_KEY")}
+		if got, err := w.Key(); got != nil || err == nil || strings.Contains(err.Error(), hidden) {
+			t.Errorf("Key() of %q = %q, %v, want an error without the secret", secret, got, err)
+		}
+	}
+}
+
+// A reload compares settings that hold secrets.
+func TestSecretsThatAreTheSameCompareSo(t *testing.T) {
+	read := func(value string) Server {
+		t.Setenv("UNDERSTUDY_TEST_KEY", value)
+		return Server{AdminToken: secretOf(t, "env:UNDERSTUDY_TEST_KEY")}
+	}
+	if a, b := read("sk-1"), read("sk-1"); !reflect.DeepEqual(a, b) {
+		t.Errorf("DeepEqual(%v, %v) = false, want true", a, b)
+	}
+	if a, b := read(""), read(""); !reflect.DeepEqual(a, b) {
+		t.Errorf("DeepEqual of two absent secrets = false, want true")
+	}
+	for _, other := range []string{"sk-2", ""} {
+		if a, b := read("sk-1"), read(other); reflect.DeepEqual(a, b) {
+			t.Errorf("DeepEqual(sk-1, %q) = true, want false", other)
 		}
 	}
 }

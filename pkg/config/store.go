@@ -14,6 +14,24 @@ func (c *compiler) store() {
 		c.required("store.embedded.dir", dir)
 		c.out.Store = Store{Dir: dir, Replicas: 1}
 	}
+	s, f := &c.out.Store, &c.f.Store
+	s.Encrypt, s.MaxCache, s.MaxJobs = c.encrypt("store.encrypt", f.Encrypt), int64(f.MaxCache), int64(f.MaxJobs)
+}
+
+// encrypt refuses keys that cannot be used: without them nothing of what is stored could be read or, worse, it would be
+// stored in the clear.
+func (c *compiler) encrypt(p, ref string) Secret {
+	if !c.has(p) {
+		return Secret{}
+	}
+	s := c.secret(p, ref)
+	if c.wrong[p] {
+		return Secret{}
+	}
+	if _, err := s.Keys(); err != nil {
+		c.fault(p, "%s", err)
+	}
+	return s
 }
 
 func (c *compiler) cluster(p string, f *fileNATS) Store {
@@ -59,9 +77,11 @@ func (c *compiler) creds(p, s string) string {
 
 func (c *compiler) recovery() {
 	f := &c.f.Recovery
+	c.share("recovery.retry_budget", f.RetryBudget)
 	c.share("recovery.jitter", f.Jitter)
 	c.positive("recovery.probe_tokens", f.ProbeTokens)
 	c.out.Recovery = Recovery{
+		RetryBudget: f.RetryBudget,
 		Rate:        float64(f.Rate),
 		Jitter:      f.Jitter,
 		ProbeTokens: f.ProbeTokens,

@@ -10,16 +10,6 @@ import (
 	"slices"
 )
 
-// Changed reports whether the file, or a secret it names, holds something else than when c was read.
-// The error says that the file cannot be read now.
-func (c *Config) Changed() (bool, error) {
-	data, err := readFile(c.File)
-	if err != nil {
-		return false, err
-	}
-	return c.hashNow(data) != c.Hash, nil
-}
-
 // Watcher tells each change of a Config's sources once, also when what is there now is not a valid file.
 //
 // Concurrency: one goroutine.
@@ -61,9 +51,9 @@ func hash(file []byte, secrets map[string]Secret) string {
 	}
 	part(string(file))
 	for _, ref := range slices.Sorted(maps.Keys(secrets)) {
-		value, err := secrets[ref].Value()
+		text, err := secrets[ref].read()
 		part(ref)
-		part(value)
+		part(text)
 		part(fmt.Sprint(err))
 	}
 	return hex.EncodeToString(h.Sum(nil))

@@ -1,9 +1,9 @@
 package config
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -28,7 +28,7 @@ func load(t *testing.T, file string) *Config {
 	return c
 }
 
-func TestChangedSeesTheFileAndItsSecrets(t *testing.T) {
+func TestWatcherSeesTheFileAndItsSecrets(t *testing.T) {
 	file, key := sources(t)
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -49,21 +49,15 @@ func TestChangedSeesTheFileAndItsSecrets(t *testing.T) {
 		{"an empty secret", key, "", true},
 	} {
 		write(t, step.path, step.content)
-		if got, err := c.Changed(); got != step.want || err != nil {
-			t.Errorf("Changed() after %s = %t, %v, want %t", step.name, got, err, step.want)
+		if got := NewWatcher(c).Changed(); got != step.want {
+			t.Errorf("Changed() after %s = %t, want %t", step.name, got, step.want)
 		}
 	}
 	if err := os.Remove(key); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := c.Changed(); !got || err != nil {
-		t.Errorf("Changed() without the secret = %t, %v, want true", got, err)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := c.Changed(); got || !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("Changed() without the file = %t, %v, want ErrNotExist", got, err)
+	if !NewWatcher(c).Changed() {
+		t.Error("Changed() without the secret = false, want true")
 	}
 }
 
@@ -102,5 +96,31 @@ func TestHashChangesWithTheSecret(t *testing.T) {
 	}
 	if same := load(t, file); same.Hash != second.Hash {
 		t.Errorf("Hash of the same sources = %q then %q", second.Hash, same.Hash)
+	}
+}
+
+func TestHashChangesWithEveryLineOfTheKeys(t *testing.T) {
+	file, _ := sources(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := strings.Repeat("0a", 32), strings.Repeat("0b", 32)
+	keys := write(t, filepath.Join(t.TempDir(), "keys"), first)
+	write(t, file, string(text)+"store: {encrypt: 'file:"+keys+"'}\n")
+	w := NewWatcher(load(t, file))
+	for _, step := range []struct {
+		name, content string
+		want          bool
+	}{
+		{"the same key", first + "\n", false},
+		{"a new key before it", second + "\n" + first, true},
+		{"the same keys", second + "\n" + first + "\n", false},
+		{"the keys in another order", first + "\n" + second, true},
+	} {
+		write(t, keys, step.content)
+		if got := w.Changed(); got != step.want {
+			t.Errorf("Changed() after %s = %t, want %t", step.name, got, step.want)
+		}
 	}
 }
