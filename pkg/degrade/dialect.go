@@ -1,5 +1,6 @@
-// Package degrade writes the answers that are ours, not a provider's, in the caller's dialect: errors, the
-// honest end of a stream that died, and the degraded modes.
+// Package degrade writes the answers that are ours, not a provider's, in the caller's dialect, so that its official
+// SDK reads them: errors (Error, Whole), the honest end of a stream that died (StreamEnd), a sentence as a good answer,
+// streamed or not (Say), and with them the degraded modes (Ladder).
 package degrade
 
 import (
@@ -12,7 +13,7 @@ import (
 // Answer is a whole HTTP answer of ours.
 type Answer struct {
 	Status  int
-	Body    []byte // application/json
+	Body    []byte // application/json, unless the headers have a content-type
 	Headers map[string]string
 }
 
@@ -42,11 +43,23 @@ type openAIErrorBody struct {
 	Code    *string `json:"code"`
 }
 
+// geminiError is what google.rpc.Status looks like over HTTP (wire-formats 8).
+type geminiError struct {
+	Error struct {
+		Code    int    `json:"code"` // the HTTP status
+		Message string `json:"message"`
+		Status  string `json:"status"`
+	} `json:"error"`
+}
+
 func errorBody(api classify.API, status int, code, message string) []byte {
-	if api == classify.AnthropicMessages {
+	switch api {
+	case classify.AnthropicMessages:
 		e := anthropicError{Type: "error"}
 		e.Error.Type, e.Error.Message = anthropicType(status), message
 		return encode(e)
+	case classify.Gemini:
+		return encode(geminiErrorOf(status, message))
 	}
 	e := openAIError{Error: openAIErrorOf(status, code, message)}
 	if api == classify.APIUnknown {
@@ -60,6 +73,15 @@ func openAIErrorOf(status int, code, message string) openAIErrorBody {
 	if code != "" {
 		e.Code = &code
 	}
+	return e
+}
+
+// geminiErrorOf has no place for a code of ours. A good status, behind which an answer failed, would be no error.
+func geminiErrorOf(status int, message string) (e geminiError) {
+	if status < 400 {
+		status = http.StatusInternalServerError
+	}
+	e.Error.Code, e.Error.Message, e.Error.Status = status, message, geminiStatus(status)
 	return e
 }
 
@@ -91,6 +113,34 @@ func anthropicType(status int) string {
 	return "api_error"
 }
 
+// geminiStatus is the google.rpc.Code that Google pairs with a status (its code.proto; wire-formats 8).
+func geminiStatus(status int) string {
+	switch status {
+	case http.StatusUnauthorized:
+		return "UNAUTHENTICATED"
+	case http.StatusForbidden:
+		return "PERMISSION_DENIED"
+	case http.StatusNotFound:
+		return "NOT_FOUND"
+	case http.StatusConflict:
+		return "ABORTED"
+	case http.StatusPaymentRequired, http.StatusTooManyRequests:
+		return "RESOURCE_EXHAUSTED"
+	case 499:
+		return "CANCELLED"
+	case http.StatusNotImplemented:
+		return "UNIMPLEMENTED"
+	case http.StatusServiceUnavailable, 529:
+		return "UNAVAILABLE"
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
+		return "DEADLINE_EXCEEDED"
+	}
+	if callersFault(status) {
+		return "INVALID_ARGUMENT"
+	}
+	return "INTERNAL"
+}
+
 func openAIType(status int) string {
 	switch {
 	case status == http.StatusTooManyRequests:
@@ -106,8 +156,14 @@ func openAIType(status int) string {
 // callersFault is false for a good status, too: an answer that fails behind one is not the caller's doing.
 func callersFault(status int) bool { return status >= 400 && status < 500 }
 
-// encode marshals our own error structs, which cannot fail.
-func encode[T anthropicError | openAIError | responseError | responseFailed](v T) []byte {
+// ours is what we write: structs of strings, numbers and the like, which cannot fail to be JSON.
+type ours interface {
+	anthropicError | openAIError | responseError | responseFailed | geminiError |
+		anthropicMessage | anthropicEvent | anthropicDelta | chatCompletion | responseObject | responseEvent |
+		geminiAnswer | plainAnswer
+}
+
+func encode[T ours](v T) []byte {
 	b, _ := json.Marshal(v)
 	return b
 }

@@ -12,7 +12,7 @@ import (
 	"understudy/pkg/classify"
 )
 
-var apis = []classify.API{classify.AnthropicMessages, classify.OpenAIChat, classify.OpenAIResponses, classify.APIUnknown}
+var apis = []classify.API{classify.AnthropicMessages, classify.OpenAIChat, classify.OpenAIResponses, classify.Gemini, classify.APIUnknown}
 
 func TestOurErrorsAreErrorsOfTheOfficialSDKs(t *testing.T) {
 	rows := []struct {
@@ -74,6 +74,59 @@ func readByOpenAI(t *testing.T, s *sdks, api classify.API, status int, kind stri
 	}
 }
 
+// TestOurErrorsAreErrorsOfGemini reads by the documented fields: its SDK is not among our modules.
+func TestOurErrorsAreErrorsOfGemini(t *testing.T) {
+	rows := []struct {
+		name   string
+		status int
+		want   string
+		class  classify.Class // what we would read in it
+	}{
+		{"a bad request is another error", 400, "INVALID_ARGUMENT", classify.Invalid},
+		{"a wrong key is another error", 401, "UNAUTHENTICATED", classify.Auth},
+		{"missing money is another error", 402, "RESOURCE_EXHAUSTED", classify.Quota},
+		{"a forbidden request is another error", 403, "PERMISSION_DENIED", classify.Auth},
+		{"an unknown path is another error", 404, "NOT_FOUND", classify.Invalid},
+		{"a slow request is another error", 408, "DEADLINE_EXCEEDED", classify.Timeout},
+		{"a conflict is another error", 409, "ABORTED", classify.Invalid},
+		{"a body too large is another error", 413, "INVALID_ARGUMENT", classify.Invalid},
+		{"a rate limit is another error", 429, "RESOURCE_EXHAUSTED", classify.RateLimited},
+		{"a canceled request is another error", 499, "CANCELLED", classify.Canceled},
+		{"a server's fault is the caller's", 500, "INTERNAL", classify.ServerError},
+		{"a missing method is the caller's fault", 501, "UNIMPLEMENTED", classify.ServerError},
+		{"a bad gateway is the caller's fault", 502, "INTERNAL", classify.ServerError},
+		{"no target left is another error", 503, "UNAVAILABLE", classify.Overloaded},
+		{"a deadline is another error", 504, "DEADLINE_EXCEEDED", classify.Timeout},
+		{"an overload is another error", 529, "UNAVAILABLE", classify.Overloaded},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			a := Error(classify.Gemini, row.status, "a_code", `it "failed" <here>`)
+			e := geminiErrorIn(t, a.Body)
+			if a.Status != row.status || e.Code != row.status || e.Status != row.want || e.Message != `it "failed" <here>` {
+				t.Errorf("Error(%d) = %d %s, want %s with the message", row.status, a.Status, a.Body, row.want)
+			}
+			if v := judge(classify.Gemini, a, a.Body); v.Class != row.class || v.Status != row.status {
+				t.Errorf("class of %d %s = %s, %d, want %s", a.Status, a.Body, v.Class, v.Status, row.class)
+			}
+		})
+	}
+}
+
+type geminiErrorBody struct {
+	Code            int
+	Message, Status string
+}
+
+func geminiErrorIn(t *testing.T, body []byte) geminiErrorBody {
+	t.Helper()
+	var e struct{ Error geminiErrorBody }
+	if err := json.Unmarshal(body, &e); err != nil {
+		t.Fatalf("%s: %v", body, err)
+	}
+	return e.Error
+}
+
 func TestAnErrorWithoutACodeHasNone(t *testing.T) {
 	a := Error(classify.OpenAIChat, 500, "", "m")
 	if want := `{"error":{"message":"m","type":"server_error","param":null,"code":null}}`; string(a.Body) != want {
@@ -91,6 +144,7 @@ func TestAFailureBehindAGoodStatus(t *testing.T) {
 	}{
 		{"the provider's own error is lost", classify.AnthropicMessages, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, `"Overloaded"`},
 		{"an error without its event is not made up", classify.AnthropicMessages, ``, "the provider reported overloaded"},
+		{"the provider's own error of Gemini is lost", classify.Gemini, `{"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}`, `"busy"`},
 		{"the error inside a chunk is lost", classify.OpenAIChat, `{"error":{"message":"busy","code":502},"choices":[]}`, `"busy"`},
 		{"an error that is only a text goes out", classify.OpenAIChat, `{"error":"busy"}`, "the provider reported overloaded"},
 		{"an empty error goes out", classify.OpenAIChat, `{"error":{}}`, "the provider reported overloaded"},

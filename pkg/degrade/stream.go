@@ -30,9 +30,9 @@ type responseFailed struct {
 	} `json:"response"`
 }
 
-// StreamEnd is the honest end of a committed event stream that died with v: what a client of api understands
-// as an error, never as an end. failed is the data of the provider's own error event, which goes out as it
-// came where the dialect's clients would see it; nil when there was none. events counts the events sent so far.
+// StreamEnd is the honest end of a committed stream of server-sent events that died with v: what a client of api
+// understands as an error, never as an end. failed is the data of the provider's own error event, which goes out as
+// it came where the dialect's clients would see it; nil when there was none. events counts the events sent so far.
 func StreamEnd(api classify.API, v classify.Verdict, failed []byte, events int64) []byte {
 	message := "the answer was cut off: " + v.Class.String()
 	if v.Class == classify.Canceled {
@@ -45,6 +45,8 @@ func StreamEnd(api classify.API, v classify.Verdict, failed []byte, events int64
 		event(&out, "error", pick(failed, errorBody(api, v.Status, "", message)))
 	case classify.OpenAIResponses:
 		responsesEnd(&out, v, failed, events)
+	case classify.Gemini:
+		geminiEvent(&out, pick(failed, errorBody(api, v.Status, "", message)))
 	default:
 		event(&out, "", pick(failed, errorBody(api, v.Status, v.Class.String(), message)))
 	}

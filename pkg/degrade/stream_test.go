@@ -57,6 +57,42 @@ func TestADeadStreamIsAnErrorOfTheOfficialSDKs(t *testing.T) {
 	}
 }
 
+// TestADeadStreamOfGeminiIsAnError reads by the documented fields: its SDK is not among our modules.
+func TestADeadStreamOfGeminiIsAnError(t *testing.T) {
+	text := "data: {\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Hi\"}],\"role\":\"model\"}}]}\r\n\r\n"
+	rows := []struct {
+		name   string
+		v      classify.Verdict
+		failed string
+		want   geminiErrorBody
+		class  classify.Class // what we would read in it
+	}{
+		{"a cut answer looks whole", classify.Verdict{Class: classify.Truncated, Status: 502}, "",
+			geminiErrorBody{502, "the answer was cut off: truncated", "INTERNAL"}, classify.ServerError},
+		{"a failure behind a good status is none", classify.Verdict{Class: classify.Malformed, Status: 200}, "",
+			geminiErrorBody{500, "the answer was cut off: malformed", "INTERNAL"}, classify.ServerError},
+		{"a stop of ours is the caller's", classify.Verdict{Class: classify.Canceled, Status: 499}, "",
+			geminiErrorBody{503, "the answer was cut off: canceled", "UNAVAILABLE"}, classify.Overloaded},
+		{"the provider's own error is lost", classify.Verdict{Class: classify.Overloaded, Status: 503}, `{"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}`,
+			geminiErrorBody{503, "busy", "UNAVAILABLE"}, classify.Overloaded},
+		{"an error on several lines is lost", classify.Verdict{Class: classify.Overloaded, Status: 503}, "{\"error\":{\"code\":503,\n\"message\":\"busy\",\n\"status\":\"UNAVAILABLE\"}}",
+			geminiErrorBody{503, "busy", "UNAVAILABLE"}, classify.Overloaded},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			end := string(StreamEnd(classify.Gemini, row.v, []byte(row.failed), 1))
+			data, isData := strings.CutPrefix(end, "data: ")
+			if got := geminiErrorIn(t, []byte(data)); got != row.want || !isData || strings.Index(end, "\n") != len(end)-3 || !strings.HasSuffix(end, "}\r\n\r\n") {
+				t.Errorf("StreamEnd() = %q, want an event of one line with %v", end, row.want)
+			}
+			whole := Answer{Status: 200, Body: []byte(text + end), Headers: map[string]string{"content-type": "text/event-stream"}}
+			if v := judge(classify.Gemini, whole, whole.Body); v.Class != row.class || v.Complete || !v.Partial {
+				t.Errorf("class of %s = %+v, want a partial %s", whole.Body, v, row.class)
+			}
+		})
+	}
+}
+
 // TestClientsThatKnowOnlyResponseFailedSeeIt reads the events as a client does that ignores `error`.
 func TestClientsThatKnowOnlyResponseFailedSeeIt(t *testing.T) {
 	rows := []struct{ name, failed, want string }{
