@@ -267,6 +267,45 @@ func TestEventsOfAResponse(t *testing.T) {
 	}
 }
 
+// TestEventsOfAMessage reads the events as a client does that frees what a block held when it stops.
+func TestEventsOfAMessage(t *testing.T) {
+	a := Say(classify.AnthropicMessages, Saying{Text: "Back soon.", Stream: true, Job: queued})
+	events := newSDKs(t, 200, "text/event-stream", a.Body).anthropic.Messages.NewStreaming(t.Context(), message)
+	var got []string
+	for events.Next() {
+		e := events.Current()
+		got = append(got, e.Type+e.Message.JSON.ExtraFields["job"].Raw()+e.Delta.Text+string(e.Delta.StopReason))
+	}
+	want := []string{"message_start" + jobJSON, "content_block_start", "content_block_deltaBack soon.", "content_block_stop",
+		"message_deltaend_turn", "message_stop"}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") || events.Err() != nil {
+		t.Errorf("events = %s, %v, want %s", strings.Join(got, "\n"), events.Err(), strings.Join(want, "\n"))
+	}
+}
+
+func TestASentenceTellsThatItUsedNothing(t *testing.T) {
+	rows := []struct {
+		name string
+		api  classify.API
+		want string
+	}{
+		{"a message has no usage", classify.AnthropicMessages, `"usage":{"input_tokens":0,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":0}`},
+		{"a completion has no usage", classify.OpenAIChat, `"usage":{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}`},
+		{"a response has no usage", classify.OpenAIResponses, `"usage":{"input_tokens":0,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},` +
+			`"output_tokens":0,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":0}`},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			for _, stream := range []bool{false, true} {
+				a := Say(row.api, Saying{Text: "Back soon.", Stream: stream, Usage: true})
+				if !strings.Contains(string(a.Body), row.want) {
+					t.Errorf("Say() = %s, want %s", a.Body, row.want)
+				}
+			}
+		})
+	}
+}
+
 // TestASentenceInGemini reads by the documented fields: its SDK is not among our modules.
 func TestASentenceInGemini(t *testing.T) {
 	want := `{"candidates":[{"index":0,"content":{"role":"model","parts":[{"text":"Back soon."}]},"finishReason":"STOP"}],` +
