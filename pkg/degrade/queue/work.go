@@ -30,10 +30,12 @@ type Work struct {
 	Job  Job
 	Body []byte
 
-	q     *Queue
-	item  Item
-	blob  string // key of this worker's result; "" until it has one
-	noted bool   // its outcome was counted
+	q      *Queue
+	item   Item
+	blob   string  // key of this worker's result; "" until it has one
+	result *result // once it is kept: a record may name it from then on
+	state  State   // that comes with it
+	noted  bool    // its outcome was counted
 }
 
 // Next takes a chain's next job. It fails with ErrEmpty when none came for a while, and otherwise as the store does.
@@ -119,15 +121,18 @@ func (i Item) leave(ctx context.Context, after time.Duration) {
 func (w *Work) Hold(ctx context.Context) error { return w.item.Hold(ctx) }
 
 // Finish records the job's result, unless another worker was first: then this one is dropped. s is Done or Failed.
-// After an error it may be called again with the same result; if it is not, the job runs again.
+// After an error it may be called again: the first result that was kept counts. If it is not, the job runs again.
 func (w *Work) Finish(ctx context.Context, r Result, s State) error {
-	if w.blob == "" {
-		w.blob = w.Job.ID + "/" + rand.Text() // nobody else's, so that no loser touches the winner's
+	if w.result == nil {
+		if w.blob == "" {
+			w.blob = w.Job.ID + "/" + rand.Text() // nobody else's, so that no loser touches the winner's
+		}
+		if err := w.q.Results.PutBlob(ctx, w.blob, r.Body, w.q.Config().Jobs.Keep+margin); err != nil {
+			return err
+		}
+		w.result, w.state = &result{Result: r, Blob: w.blob}, s
 	}
-	if err := w.q.Results.PutBlob(ctx, w.blob, r.Body, w.q.Config().Jobs.Keep+margin); err != nil {
-		return err
-	}
-	return w.end(ctx, s, &result{Result: r, Blob: w.blob})
+	return w.end(ctx, w.state, w.result)
 }
 
 // Expire ends the job without a result.
