@@ -160,7 +160,7 @@ func callersFault(status int) bool { return status >= 400 && status < 500 }
 type ours interface {
 	anthropicError | openAIError | responseError | responseFailed | geminiError |
 		anthropicMessage | anthropicEvent | anthropicDelta | chatCompletion | responseObject | responseEvent |
-		geminiAnswer | plainAnswer
+		geminiAnswer | plainAnswer | jobView
 }
 
 func encode[T ours](v T) []byte {

@@ -2,6 +2,7 @@ package degrade
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -10,18 +11,32 @@ import (
 
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
+	"understudy/pkg/degrade/cache"
+	"understudy/pkg/degrade/queue"
 )
 
 // Ladder is the degraded modes of all chains. The zero Ladder has only `off`.
 //
-// Concurrency: safe for all.
-type Ladder struct{}
+// Ownership: whoever makes it fills the fields before the first call, and calls Run. Concurrency: safe for all.
+type Ladder struct {
+	Cache *cache.Cache // nil: nothing is kept
+	Jobs  *queue.Queue // nil: nothing is queued
+	Log   *slog.Logger
+
+	good chan good // what Run is to keep
+}
+
+// New makes a Ladder of a cache and a queue.
+func New(c *cache.Cache, jobs *queue.Queue, log *slog.Logger) *Ladder {
+	return &Ladder{Cache: c, Jobs: jobs, Log: log, good: make(chan good, keepBacklog)}
+}
 
 // Ask is a request for which nothing answers.
 type Ask struct {
 	Chain    *config.Chain
 	API      classify.API
 	Path     string            // with the query, without credentials
+	Endpoint string            // standard path of the endpoint
 	Headers  map[string]string // that say how the body is to be read; never a credential
 	Body     []byte            // the client's JSON object; anything with Broken
 	Broken   bool
@@ -74,30 +89,27 @@ func (a Answer) labelled(label string) Answer {
 	return a
 }
 
-// Answer is the answer of the first of the modes that has one, and its name; the zero Answer when none has.
-// `downshift` is the chain's own matter. The error says why a queue did not take the request.
+// Answer is the answer of the first of the modes that has one, and its name; without a name it says why the request may
+// not be queued. The zero Answer: none of them has one. `downshift` is the chain's own matter. The error is a sentence
+// for the client about a queue that did not take the request.
 func (l *Ladder) Answer(ctx context.Context, q *Ask, modes []string) (a Answer, mode string, err error) {
 	for _, mode := range modes {
 		if !Accepts(q.Accepts, mode) {
 			continue
 		}
 		switch mode {
+		case "cache":
+			a = l.cached(ctx, q)
+		case "queue":
+			if a, err = l.later(ctx, q); a.Status >= 400 {
+				return a, "", nil
+			}
 		case "off":
-			return Off(q), mode, err
+			a = Off(q)
+		}
+		if a.Status != 0 {
+			return a, mode, nil
 		}
 	}
 	return Answer{}, "", err
 }
-
-// Good is an answer that may be kept.
-type Good struct {
-	ContentType string
-	Pieces      [][]byte
-	Target      string
-}
-
-// Keep keeps an answer of q in the background, or drops it where that has too much to do.
-func (l *Ladder) Keep(q *Ask, g Good) {}
-
-// Job is what is known of a queued request, for its tenant.
-func (l *Ladder) Job(ctx context.Context, id, tenant string) Answer { return Answer{} }
