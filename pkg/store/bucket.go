@@ -17,9 +17,14 @@ type BucketOptions struct {
 	Name string
 	// TTL is how long a value is kept, from its last write; zero keeps it for good.
 	TTL time.Duration
-	// MaxBytes bounds the bucket: the oldest values make room, and Watch does not hear of that. Zero is no bound. What
-	// must not be lost gets no bound.
+	// MaxBytes bounds the bucket: the oldest values make room, and Watch does not hear of that. Zero is no bound.
 	MaxBytes int64
+	// Keep has a full bucket refuse writes with ErrFull instead: what must not be lost makes no room. Delete works all
+	// the same.
+	Keep bool
+	// Seal encrypts the values; nil for none. Reads end with ErrSealed for a value that it does not open, and Watch takes
+	// such a value for deleted.
+	Seal *Sealer
 }
 
 // Entry is a value and what it is known by.
@@ -49,7 +54,7 @@ func (s *Store) Bucket(o BucketOptions) *Bucket {
 	if b == nil {
 		b = &Bucket{opt: o, place: place{
 			store: s, kind: kindBucket, name: o.Name, prefix: bucketSubject + o.Name, want: o.config(s.opt.replicas()),
-			marked: markerKept, opening: make(chan struct{}, 1),
+			marked: markerKept, seal: o.Seal, opening: make(chan struct{}, 1),
 		}}
 		s.buckets[o.Name] = b
 		s.places = append(s.places, &b.place)
@@ -65,6 +70,10 @@ func (o BucketOptions) config(replicas int) jetstream.StreamConfig {
 	if o.TTL > 0 {
 		duplicates = min(duplicates, o.TTL)
 	}
+	discard := jetstream.DiscardOld
+	if o.Keep {
+		discard = jetstream.DiscardNew
+	}
 	return jetstream.StreamConfig{
 		Name:              bucketStream + o.Name,
 		Subjects:          []string{bucketSubject + o.Name + ".>"},
@@ -75,7 +84,7 @@ func (o BucketOptions) config(replicas int) jetstream.StreamConfig {
 		MaxBytes:          bound(o.MaxBytes),
 		MaxAge:            o.TTL,
 		Duplicates:        duplicates,
-		Discard:           jetstream.DiscardOld,
+		Discard:           discard,
 		Storage:           jetstream.FileStorage,
 		Replicas:          replicas,
 		DenyDelete:        true,
@@ -90,18 +99,27 @@ func (o BucketOptions) config(replicas int) jetstream.StreamConfig {
 // Get returns the value under key, or ErrNotFound.
 func (b *Bucket) Get(ctx context.Context, key string) (Entry, error) {
 	var e Entry
-	err := b.do(ctx, "get", key, func(ctx context.Context, h *handle, token string) (err error) {
-		e, err = b.last(ctx, h, token)
-		if err == nil && e.Deleted {
-			return ErrNotFound
+	err := b.do(ctx, "get", key, func(ctx context.Context, h *handle, token string) error {
+		m, err := b.value(ctx, h, token)
+		if err == nil {
+			e = Entry{Key: key, Value: m.Data, Revision: m.Sequence}
 		}
 		return err
 	})
+	return e, err
+}
+
+// value reads what is under a token, opened, or ErrNotFound.
+func (b *Bucket) value(ctx context.Context, h *handle, token string) (*jetstream.RawStreamMsg, error) {
+	m, err := b.last(ctx, h, token)
 	if err != nil {
-		return Entry{}, err
+		return nil, err
 	}
-	e.Key = key
-	return e, nil
+	if isMarker(m.Header) {
+		return nil, ErrNotFound
+	}
+	m.Data, err = b.seal.open(b.subject(token), m.Header, m.Data)
+	return m, err
 }
 
 // Put sets the value under key and returns its revision. ttl is the value's own lifetime in whole seconds, rounded up;
@@ -125,15 +143,18 @@ func (b *Bucket) create(ctx context.Context, h *handle, token string, value []by
 	if !wrongRevision(err) {
 		return rev, err
 	}
-	e, err := b.last(ctx, h, token)
+	var marker uint64
+	m, err := b.last(ctx, h, token)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound): // It expired meanwhile.
 	case err != nil:
 		return 0, err
-	case !e.Deleted:
+	case !isMarker(m.Header):
 		return 0, ErrExists
+	default:
+		marker = m.Sequence
 	}
-	rev, err = b.publish(ctx, h, token, value, append(o, jetstream.WithExpectLastSequencePerSubject(e.Revision)))
+	rev, err = b.publish(ctx, h, token, value, append(o, jetstream.WithExpectLastSequencePerSubject(marker)))
 	if wrongRevision(err) {
 		return 0, ErrExists
 	}
@@ -145,19 +166,52 @@ func (b *Bucket) Update(ctx context.Context, key string, value []byte, rev uint6
 	return b.write(ctx, "update", key, value, append(lifetime(ttl), jetstream.WithExpectLastSequencePerSubject(rev))...)
 }
 
-// Delete removes the key if it is at revision rev, or fails with ErrConflict; with zero, whatever is there, also in a
-// store that is full.
+// Delete removes the key if it is at revision rev, or fails with ErrConflict; with zero, whatever is there. It works in a
+// store that is full too, where a watch may hear of it only when it begins anew.
 func (b *Bucket) Delete(ctx context.Context, key string, rev uint64) error {
 	return b.do(ctx, "delete", key, func(ctx context.Context, h *handle, token string) error {
-		_, err := b.mark(ctx, h, token, rev)
-		if rev == 0 && isFull(err) {
-			// A full store refuses even the marker, which a watch needs.
-			if err = h.stream.Purge(ctx, jetstream.WithPurgeSubject(b.subject(token))); err == nil {
-				_, err = b.mark(ctx, h, token, 0)
-			}
-		}
-		return err
+		return b.remove(ctx, h, token, rev)
 	})
+}
+
+// remove marks a token as deleted. What is full may refuse even the marker: then the message goes first.
+func (b *Bucket) remove(ctx context.Context, h *handle, token string, rev uint64) error {
+	_, err := b.mark(ctx, h, token, at(rev)...)
+	if !isFull(err) {
+		return err
+	}
+	if err = b.purge(ctx, h, token, rev); err != nil {
+		return err
+	}
+	_, err = b.mark(ctx, h, token, jetstream.WithExpectLastSequencePerSubject(0))
+	if isFull(err) || wrongRevision(err) {
+		return nil // There is no room for the marker either, or a new value already.
+	}
+	return err
+}
+
+// at expects a token to be at revision rev; with zero, at any.
+func at(rev uint64) []jetstream.PublishOpt {
+	if rev == 0 {
+		return nil
+	}
+	return []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(rev)}
+}
+
+// purge removes the message under a token that is at revision rev, or whichever there is.
+func (b *Bucket) purge(ctx context.Context, h *handle, token string, rev uint64) error {
+	o := []jetstream.StreamPurgeOpt{jetstream.WithPurgeSubject(b.subject(token))}
+	if rev > 0 {
+		m, err := b.last(ctx, h, token)
+		if errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && m.Sequence != rev {
+			return ErrConflict
+		}
+		if err != nil {
+			return err
+		}
+		o = append(o, jetstream.WithPurgeSequence(rev+1)) // A newer one stays.
+	}
+	return h.stream.Purge(ctx, o...)
 }
 
 // Keys returns the keys that have values, sorted.
@@ -194,19 +248,17 @@ func (b *Bucket) write(ctx context.Context, op, key string, value []byte, o ...j
 	return rev, err
 }
 
-// last reads the newest message under a token: a value or a marker.
-func (b *Bucket) last(ctx context.Context, h *handle, token string) (Entry, error) {
-	m, err := ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+// last reads the newest message under a token as it is: a value or a marker.
+func (b *Bucket) last(ctx context.Context, h *handle, token string) (*jetstream.RawStreamMsg, error) {
+	return ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return h.stream.GetLastMsgForSubject(ctx, b.subject(token))
 	})
-	if err != nil {
-		return Entry{}, err
-	}
-	return Entry{Value: m.Data, Revision: m.Sequence, Deleted: isMarker(m.Header)}, nil
 }
 
 func (b *Bucket) publish(ctx context.Context, h *handle, token string, value []byte, o []jetstream.PublishOpt) (uint64, error) {
-	return h.publish(ctx, nats.NewMsg(b.subject(token)), value, o...)
+	m := nats.NewMsg(b.subject(token))
+	b.seal.put(m, value)
+	return h.publish(ctx, m, o...)
 }
 
 // do is run for one key.

@@ -153,6 +153,44 @@ func TestAFullBucketDropsItsOldestValues(t *testing.T) {
 	}
 }
 
+func TestAFullBucketThatKeepsRefusesAndDeletesAllTheSame(t *testing.T) {
+	testKeep(t, openEmbedded(t))
+}
+
+func testKeep(t *testing.T, s *Store) {
+	b := s.Bucket(BucketOptions{Name: "kept", MaxBytes: 64 << 10, Keep: true})
+	ctx := bounded(t)
+	tiny, err := b.Put(ctx, "tiny", nil, 0) // Smaller than the marker of its deletion.
+	eventually(t, "the bucket", func() error { tiny, err = b.Put(ctx, "tiny", nil, 0); return err })
+	other, err := b.Put(ctx, "other", nil, 0)
+	n := 0
+	for size := 10 << 10; size > 0 && err == nil; n++ {
+		if _, err = b.Put(ctx, fmt.Sprint(n), make([]byte, size), 0); errors.Is(err, ErrFull) && size > 1 {
+			size, err = size/2, nil // until not a byte fits
+		}
+	}
+	if !errors.Is(err, ErrFull) {
+		t.Fatalf("Put() in a full bucket = %v, want ErrFull", err)
+	}
+	wantValue(t, b, "0", string(make([]byte, 10<<10)))
+	if err := b.Delete(ctx, "tiny", other); !errors.Is(err, ErrConflict) {
+		t.Errorf("Delete() at another revision = %v, want ErrConflict", err)
+	}
+	if err := errors.Join(b.Delete(ctx, "tiny", tiny), b.Delete(ctx, "other", 0)); err != nil {
+		t.Errorf("Delete() in a full bucket = %v, want nil", err)
+	}
+	for _, key := range []string{"tiny", "other"} {
+		if _, err := b.Get(ctx, key); !errors.Is(err, ErrNotFound) {
+			t.Errorf("Get(%s) after it = %v, want ErrNotFound", key, err)
+		}
+	}
+	if err := b.Delete(ctx, "0", 0); err != nil {
+		t.Errorf("Delete() of the largest = %v, want nil", err)
+	}
+	put(t, b, "new", "v")
+	wantValue(t, b, "1", string(make([]byte, 10<<10)))
+}
+
 func TestABucketTakesNewOptionsWhenItIsOpenedAgain(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, Options{Dir: dir})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -12,18 +11,13 @@ import (
 )
 
 // mark writes a deletion, or a proof, which itself goes after a while.
-func (p *place) mark(ctx context.Context, h *handle, token string, rev uint64) (uint64, error) {
+func (p *place) mark(ctx context.Context, h *handle, token string, o ...jetstream.PublishOpt) (uint64, error) {
 	m := nats.NewMsg(p.subject(token))
 	m.Header.Set(kvOperation, kvPurge)
-	o := lifetime(p.marked)
-	if rev > 0 {
-		o = append(o, jetstream.WithExpectLastSequencePerSubject(rev))
-	}
-	return h.publish(ctx, m, nil, o...)
+	return h.publish(ctx, m, append(o, lifetime(p.marked)...)...)
 }
 
-func (h *handle) publish(ctx context.Context, m *nats.Msg, value []byte, o ...jetstream.PublishOpt) (uint64, error) {
-	m.Data = value
+func (h *handle) publish(ctx context.Context, m *nats.Msg, o ...jetstream.PublishOpt) (uint64, error) {
 	ack, err := h.ses.js.PublishMsg(ctx, m, o...)
 	if err != nil {
 		return 0, err
@@ -97,5 +91,10 @@ func isFull(err error) bool {
 
 // isOurs says that err needs no translation.
 func isOurs(err error) bool {
-	return slices.ContainsFunc([]error{ErrDown, ErrNotFound, ErrExists, ErrTooLarge, ErrHeld}, func(e error) bool { return errors.Is(err, e) })
+	for _, e := range []error{ErrDown, ErrNotFound, ErrExists, ErrConflict, ErrTooLarge, ErrHeld, ErrSealed} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }

@@ -43,8 +43,12 @@ func (q *Queue) item(h *handle, topic string, m jetstream.Msg) (*Item, error) {
 	if err != nil {
 		return nil, err
 	}
+	data, err := q.seal.open(m.Subject(), m.Headers(), m.Data())
+	if err != nil {
+		return nil, err
+	}
 	return &Item{
-		Topic: topic, Data: m.Data(), Pushed: meta.Timestamp, Deliveries: int(meta.NumDelivered),
+		Topic: topic, Data: data, Pushed: meta.Timestamp, Deliveries: int(meta.NumDelivered),
 		queue: q, ack: m.Reply(), born: h.born(), until: time.Now().Add(q.opt.Lease),
 	}, nil
 }

@@ -36,6 +36,8 @@ type QueueOptions struct {
 	Lease time.Duration
 	// MaxBytes bounds the queue: beyond it Push fails with ErrFull. Zero is no bound.
 	MaxBytes int64
+	// Seal encrypts the items; nil for none. Pull returns ErrSealed for an item that it does not open, which stays.
+	Seal *Sealer
 }
 
 // Queue holds items until they are settled. An item that was pushed survives the death of this process, a restart, and
@@ -64,7 +66,7 @@ func (s *Store) Queue(o QueueOptions) *Queue {
 	if q == nil {
 		q = &Queue{opt: o, taps: map[string]*tap{}, place: place{
 			store: s, kind: kindQueue, name: o.Name, prefix: queueSubject + o.Name, want: o.config(s.opt.replicas()),
-			marked: proofKept, opening: make(chan struct{}, 1),
+			marked: proofKept, seal: o.Seal, opening: make(chan struct{}, 1),
 		}}
 		s.queues[o.Name] = q
 		s.places = append(s.places, &q.place)
@@ -103,7 +105,8 @@ func (q *Queue) Push(ctx context.Context, topic, id string, data []byte) error {
 	return q.do(ctx, callBound, "push to", topic, func(ctx context.Context, h *handle, token string) error {
 		m := nats.NewMsg(q.subject(token))
 		m.Header.Set(jetstream.MsgIDHeader, token+"."+id)
-		_, err := askSlowly(ctx, pushAgain, func(ctx context.Context) (uint64, error) { return h.publish(ctx, m, data) })
+		q.seal.put(m, data)
+		_, err := askSlowly(ctx, pushAgain, func(ctx context.Context) (uint64, error) { return h.publish(ctx, m) })
 		return err
 	})
 }

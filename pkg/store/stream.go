@@ -63,6 +63,7 @@ type place struct {
 	prefix string // of its subjects, with the name
 	want   jetstream.StreamConfig
 	marked time.Duration // how long a marker is kept
+	seal   *Sealer       // of its values; nil for none
 
 	handle atomic.Pointer[handle]
 	// opening is held, by a send, by whoever looks for the stream.
@@ -124,7 +125,7 @@ func (p *place) look(ctx context.Context, ses *session, verdict bool) (*handle, 
 	settled := was != nil && was.ses == ses && was.err == nil
 	h.stream, h.err = p.find(ctx, ses, settled)
 	if h.err == nil && h.proved != doubts {
-		if _, err := p.mark(ctx, h, proofToken, 0); !isFull(err) { // A refusal is an answer too.
+		if _, err := p.mark(ctx, h, proofToken); !isFull(err) { // A refusal is an answer too.
 			h.err = err
 		}
 	}

@@ -142,9 +142,10 @@ func (w *watch) tell(e Entry) {
 // cursor reads a bucket's messages in order: first the newest under each key, then what comes. It is a push consumer
 // without acknowledgements that is thrown away at the first irregularity.
 type cursor struct {
+	bucket    *Bucket
 	ses       *session
 	sub       *nats.Subscription
-	prefix    string // of the subjects, before the token
+	keysOnly  bool   // the values are left out
 	delivered uint64 // messages so far, as the server counts them
 	initial   uint64 // messages that were there when the cursor was made
 	caughtUp  bool   // they have been read
@@ -159,7 +160,7 @@ func (b *Bucket) follow(ctx context.Context, h *handle, cfg jetstream.ConsumerCo
 	}
 	cfg.DeliverSubject = h.ses.nc.NewInbox()
 	cfg.DeliverPolicy = jetstream.DeliverLastPerSubjectPolicy
-	cfg.FilterSubject = b.subject(">")
+	cfg.FilterSubject = b.subject("*") // A blob's chunks have more tokens.
 	cfg.AckPolicy = jetstream.AckNonePolicy
 	cfg.MaxDeliver = 1
 	cfg.MemoryStorage = true
@@ -178,7 +179,7 @@ func (b *Bucket) follow(ctx context.Context, h *handle, cfg jetstream.ConsumerCo
 	info := consumer.CachedInfo()
 	initial := info.NumPending + info.Delivered.Consumer
 	return &cursor{
-		ses: h.ses, sub: sub, prefix: b.subject(""), initial: initial, caughtUp: initial == 0, barrier: barrier,
+		bucket: b, ses: h.ses, sub: sub, keysOnly: cfg.HeadersOnly, initial: initial, caughtUp: initial == 0, barrier: barrier,
 	}, nil
 }
 
@@ -188,7 +189,7 @@ func (b *Bucket) barrier(ctx context.Context, h *handle) (uint64, error) {
 	if h.stream.CachedInfo().Config.Replicas == 1 {
 		return 0, nil
 	}
-	rev, err := b.mark(ctx, h, proofToken, 0)
+	rev, err := b.mark(ctx, h, proofToken)
 	if isFull(err) {
 		return 0, nil // Then without it.
 	}
@@ -222,8 +223,21 @@ func (c *cursor) next(ctx context.Context) (e Entry, ok bool, err error) {
 		return Entry{}, false, errGap
 	}
 	c.caughtUp = c.caughtUp || meta.NumPending == 0 || c.delivered >= c.initial
-	key, ok := decodeKey(strings.TrimPrefix(m.Subject, c.prefix))
-	return Entry{Key: key, Value: m.Data, Revision: meta.Sequence.Stream, Deleted: isMarker(m.Header)}, ok, nil
+	key, ok := decodeKey(strings.TrimPrefix(m.Subject, c.bucket.subject("")))
+	e = Entry{Key: key, Value: m.Data, Revision: meta.Sequence.Stream, Deleted: isMarker(m.Header)}
+	if ok && !e.Deleted && !c.keysOnly {
+		c.open(&e, m)
+	}
+	return e, ok, nil
+}
+
+// open opens an entry's value; one that does not open is as good as gone.
+func (c *cursor) open(e *Entry, m *nats.Msg) {
+	var err error
+	if e.Value, err = c.bucket.seal.open(m.Subject, m.Header, m.Data); err != nil {
+		e.Deleted = true
+		c.bucket.store.log.note("store value is left out", "bucket", c.bucket.name, "key", e.Key, "err", err)
+	}
 }
 
 // control answers flow control (without an answer the server stops sending), and finds from a heartbeat that the last
