@@ -36,6 +36,7 @@ type app struct {
 	processor *processor.Processor
 	shared    *shared
 	calls     *calls
+	degraded  *degraded
 	reloadOK  prometheus.Gauge
 
 	grpcListener, adminListener net.Listener
@@ -75,6 +76,9 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 	if a.shared, err = join(cfg, a.processor, log); err != nil {
 		return nil, err
 	}
+	if a.degraded, err = newDegraded(a.shared.store, a.processor, reg, a.calls, log); err != nil {
+		return nil, err
+	}
 	if a.grpcListener, err = listen(cfg.Server.GRPC); err != nil {
 		return nil, fmt.Errorf("server.grpc: %w", err)
 	}
@@ -105,7 +109,22 @@ func (a *app) register(reg *prometheus.Registry) {
 	extproc.RegisterExternalProcessorServer(a.grpc, a.processor)
 	als.RegisterAccessLogServiceServer(a.grpc, &processor.AccessLog{Processor: a.processor})
 	healthpb.RegisterHealthServer(a.grpc, a.health)
-	a.admin = &http.Server{Handler: admin.Handler(reg, a.isReady), ReadHeaderTimeout: 10 * time.Second}
+	a.admin = &http.Server{Handler: admin.Handler(a.offers(reg)), ReadHeaderTimeout: 10 * time.Second}
+}
+
+// offers is what the admin listener serves.
+func (a *app) offers(reg *prometheus.Registry) admin.Options {
+	return admin.Options{
+		Metrics: reg, Ready: a.isReady, Switch: a.degraded.flip, Local: a.cfg.Server.Admin.Local(),
+		Token: func() string {
+			token, _ := a.processor.Book().Config.Server.AdminToken.Value() // absent: none
+			return token
+		},
+		Job: func(ctx context.Context, id string) (int, []byte) {
+			ans := a.degraded.ladder.AnyJob(ctx, id)
+			return ans.Status, ans.Body
+		},
+	}
 }
 
 func (a *app) storeUp() float64 {
@@ -158,6 +177,7 @@ func (a *app) start() {
 	a.stopping = cancel
 	a.shared.run(a.calls.prober.Probe)
 	a.calls.run()
+	a.degraded.start(ctx)
 	a.wg.Go(func() { a.fail(a.grpc.Serve(processor.Listener(a.grpcListener))) })
 	a.wg.Go(func() { a.fail(a.admin.Serve(a.adminListener)) })
 	a.wg.Go(func() { a.watch(ctx, a.cfg) })
@@ -176,19 +196,32 @@ func (a *app) stop(drain time.Duration) error {
 	a.ready.Store(false)
 	a.health.Shutdown()
 	a.stopping()
+	caughtUp := a.stopCatchingUp(drain)
 	a.wg.Go(a.grpc.GracefulStop)
 	if !a.within(drain, a.processor.Wait) {
 		a.processor.Drain()
 		a.within(settle, a.processor.Wait)
 	}
 	a.grpc.Stop()
+	errJobs := <-caughtUp
 	a.shared.stop()
 	a.calls.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), settle)
 	defer cancel()
-	err := errors.Join(a.admin.Shutdown(ctx), a.shared.close())
+	err := errors.Join(errJobs, a.admin.Shutdown(ctx), a.shared.close())
 	a.wg.Wait()
 	return err
+}
+
+// stopCatchingUp begins no more jobs; those in flight have as long as other requests.
+func (a *app) stopCatchingUp(drain time.Duration) <-chan error {
+	stopped := make(chan error, 1)
+	a.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), drain)
+		defer cancel()
+		stopped <- a.degraded.stop(ctx)
+	})
+	return stopped
 }
 
 func (a *app) within(d time.Duration, wait func(context.Context) error) bool {

@@ -81,6 +81,26 @@ func (p *Processor) isOff(c *config.Chain) bool {
 	return c.Off.Force || off != nil && (*off)[c.Name]
 }
 
+// Share is how much of its traffic the best target of a chain takes now, 0 to 1: what a drain may go by. A chain that
+// is switched off takes none.
+func (p *Processor) Share(chain string) float64 {
+	book := p.Book()
+	c := book.Config.ChainNamed(chain)
+	if c == nil || p.isOff(c) {
+		return 0
+	}
+	return book.Plan(c).Share()
+}
+
+// Live is how many requests of clients a chain has seen here a second, lately.
+func (p *Processor) Live(chain string) float64 {
+	book := p.Book()
+	if c := book.Config.ChainNamed(chain); c != nil {
+		return book.Plan(c).Live()
+	}
+	return 0
+}
+
 func (p *Processor) transition(t breaker.Transition) {
 	if t.To == breaker.Closed && p.closed != nil {
 		p.closed(t.Target)

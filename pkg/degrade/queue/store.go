@@ -25,3 +25,6 @@ func (l line) Stats(ctx context.Context, topic string) (Stats, error) {
 	s, err := l.Queue.Stats(ctx, topic)
 	return Stats(s), err
 }
+
+// Over is a store's queue as a Line.
+func Over(q *store.Queue) Line { return line{q} }
