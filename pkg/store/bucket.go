@@ -263,9 +263,15 @@ func (b *Bucket) publish(ctx context.Context, h *handle, token string, value []b
 
 // do is run for one key.
 func (b *Bucket) do(ctx context.Context, op, key string, f func(ctx context.Context, h *handle, token string) error) error {
+	return b.doFor(ctx, callBound, op, key, f)
+}
+
+// doFor is do with a bound of its own.
+func (b *Bucket) doFor(ctx context.Context, most time.Duration, op, key string, f func(ctx context.Context, h *handle, token string) error) error {
 	token, err := encodeKey(key)
 	if err != nil {
 		return fmt.Errorf("store: %s in %s: %w", op, b.name, err)
 	}
-	return b.run(ctx, fmt.Sprintf("%s %q", op, key), func(ctx context.Context, h *handle) error { return f(ctx, h, token) })
+	op = fmt.Sprintf("%s %q", op, key)
+	return b.runFor(ctx, most, op, func(ctx context.Context, h *handle) error { return f(ctx, h, token) })
 }

@@ -1,9 +1,10 @@
-// Package store keeps what a fleet of replicas must share: key-value buckets with lifetimes, leases, and lossy news. It
-// is NATS JetStream, either inside this process on one folder or a cluster elsewhere, and after the connection exists
-// there is one code path for both.
+// Package store keeps what a fleet of replicas must share: key-value buckets with lifetimes, leases, work queues, and
+// lossy news. It is NATS JetStream, either inside this process on one folder or a cluster elsewhere, and after the
+// connection exists there is one code path for both.
 //
 // Nothing here blocks for long: while the store is down every call fails at once with [ErrDown], while it is up every
-// call ends within its context or [callBound]. The store heals by itself for as long as it is open.
+// call ends within its context or [callBound], one for a blob within its context or [blobBound]. Only a queue's Pull waits
+// as long as its caller likes. The store heals by itself for as long as it is open.
 package store
 
 import (
@@ -93,6 +94,8 @@ type Store struct {
 	link linker
 	log  *notices
 
+	packer packer
+
 	state   atomic.Pointer[state]
 	dropped atomic.Uint64
 	losses  atomic.Uint64
@@ -131,11 +134,14 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		news: make(chan news, newsBuffered), nudge: make(chan struct{}, 1), done: make(chan struct{}),
 		buckets: map[string]*Bucket{}, queues: map[string]*Queue{}, subs: map[*subscription]struct{}{},
 	}
+	var err error
+	if s.packer, err = newPacker(); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
 	s.state.Store(&state{why: errOpening})
 	s.link = s.dialCluster
 	var lock *os.File
 	if o.Dir != "" {
-		var err error
 		if lock, err = lockDir(o.Dir); err != nil {
 			return nil, err
 		}
