@@ -371,6 +371,25 @@ func TestAStoppedDrainTriesAgainEverMoreSeldom(t *testing.T) {
 	})
 }
 
+func TestThoseInFlightAreFewAndStopTheDrainOnce(t *testing.T) {
+	inTap(t, func(p *tap) {
+		p.live = 1000
+		p.put("a", 100)
+		p.answers(takes(100*time.Second, came(529, problem("overloaded_error", "Overloaded"))))
+		p.Start(p.t.Context())
+		after(90 * time.Second)
+		if got := len(p.runs()); got != flights {
+			t.Errorf("%d jobs are in flight, want %d", got, flights)
+		}
+		after(11 * time.Second) // All have failed, at different times.
+		p.answers(came(200, fine))
+		after(10 * time.Second)
+		if got := p.counted("run a done"); got < 5 {
+			t.Errorf("%d jobs ran, want that several failures make one short pause", got)
+		}
+	})
+}
+
 func TestNothingRunsWhileNoTargetMayBeTried(t *testing.T) {
 	inTap(t, func(p *tap) {
 		p.share = 0
