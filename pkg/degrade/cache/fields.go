@@ -52,13 +52,17 @@ type dialect struct {
 
 // rule is the rule for key at place p.
 func (d *dialect) rule(p place, key []byte) rule {
-	switch {
-	case p == root && d.root[string(key)] != asked:
-		return d.root[string(key)]
-	case p == block && blocks[string(key)] != asked:
-		return blocks[string(key)]
+	r := asked
+	switch p {
+	case root:
+		r = d.root[string(key)]
+	case block:
+		r = blocks[string(key)]
 	}
-	return d.anywhere[string(key)]
+	if r == asked {
+		r = d.anywhere[string(key)]
+	}
+	return r
 }
 
 // blocks are the rules for members of blocks, in every dialect.
