@@ -210,7 +210,7 @@ func comeBack(t *testing.T, p plan) {
 func TestTheOffModeIsTheOwnersOwnAnswer(t *testing.T) {
 	t.Parallel()
 	off := chain{name: "off", api: "anthropic", on: []string{"a", "b"}}
-	off.more.Degrade, off.more.Off = []string{"off"}, &fileOff{418, "The kettle is on."}
+	off.more.Degrade, off.more.Off = []string{"off"}, &fileOff{Status: 418, Message: "The kettle is on."}
 	s := startStack(t, plan{chains: []chain{off}})
 	a := s.raw(within(t, patience), t, call{path: messages, chain: "off", script: "*=529"})
 	if a.status != 418 || !strings.Contains(a.body, "The kettle is on.") || a.header.Get("x-llm-degraded") != "off" {

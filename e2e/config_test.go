@@ -24,6 +24,9 @@ type file struct {
 	Passthrough []filePassthrough       `yaml:"passthrough,omitempty"`
 	Targets     map[string]fileTarget   `yaml:"targets"`
 	Chains      yaml.Node               `yaml:"chains"` // in order: the first match wins
+	Jobs        map[string]any          `yaml:"jobs,omitempty"`
+	Tenant      map[string]any          `yaml:"tenant,omitempty"`
+	Recovery    map[string]any          `yaml:"recovery,omitempty"`
 }
 
 type fileServer struct {
@@ -113,6 +116,9 @@ type fileChain struct {
 	On        map[string]string `yaml:"on,omitempty"`
 	Degrade   []string          `yaml:"degrade,omitempty"`
 	Off       *fileOff          `yaml:"off,omitempty"`
+	From      string            `yaml:"downshift_from,omitempty"`
+	Cache     map[string]any    `yaml:"cache,omitempty"`
+	Queue     map[string]any    `yaml:"queue,omitempty"`
 }
 
 type fileMatch struct {
@@ -133,8 +139,10 @@ type fileRetry struct {
 }
 
 type fileOff struct {
-	Status  int    `yaml:"status"`
-	Message string `yaml:"message"`
+	Status  int    `yaml:"status,omitempty"`
+	Message string `yaml:"message,omitempty"`
+	As      string `yaml:"as,omitempty"`
+	Force   bool   `yaml:"force,omitempty"`
 }
 
 // chain is a chain of a test's own, picked by x-llm-chain, so that a breaker that one test opens is no other's.

@@ -59,7 +59,7 @@ func newDegraded(s *store.Store, p *processor.Processor, reg prometheus.Register
 		ladder: degrade.New(cache.New(s.Bucket(store.BucketOptions{Name: "cache", MaxBytes: cfg().Store.MaxCache, Seal: seal})), jobs, log),
 		drainer: &recovery.Drainer{
 			Config: cfg, Queue: jobs, Key: p.Key, Client: client.client, Log: log,
-			Open: p.Share, Live: p.Live,
+			Open: p.Pace, Live: p.Live,
 			Count: func(chain, outcome string) { runs.WithLabelValues(chain, outcome).Inc() },
 		},
 		notifier: recovery.NewNotifier(cfg, jobs.Notices(), func(chain string, t recovery.Told) {

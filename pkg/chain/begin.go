@@ -30,7 +30,7 @@ type Exchange struct {
 	Attempt     int // Envoy's attempt number, from 1; 0 where no front retries
 	Start       time.Time
 	NoDownshift bool // the caller does not accept the chain's downshift rungs
-	Own         bool // a call of ours, not of a client: no live traffic
+	Own         bool // a call of ours, not of a client: no live traffic, and paced by Pace
 }
 
 // Try is the right to make one attempt at one target.
@@ -60,7 +60,7 @@ func (p *Plan) Begin(x Exchange, past []Past) (*Try, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: %w", ErrSpent, errNoSlot)
 	}
-	bounded := p.bounded(i, past)
+	bounded := p.bounded(x, i, past)
 	if bounded && !p.budget.take() {
 		return nil, fmt.Errorf("%w: %w", ErrSpent, errNoBudget)
 	}
@@ -135,7 +135,7 @@ func (p *Plan) walk(x Exchange, past []Past) []int {
 	var open []int
 	for i := range p.slots {
 		walked := slices.ContainsFunc(past, func(was Past) bool { return was.Slot == i })
-		if s := &p.slots[i]; !s.Again && !walked && p.fits(x, i, past) == nil && s.ready() == nil {
+		if s := &p.slots[i]; !s.Again && !walked && p.fits(x, i, past) == nil && s.ready(x) == nil {
 			open = append(open, i)
 		}
 	}
@@ -155,7 +155,7 @@ func (p *Plan) at(x Exchange, i int, past []Past) (*Try, error) {
 	if err := s.credential(); err != nil {
 		return nil, err
 	}
-	permit, err := s.breaker.Allow()
+	permit, err := s.allow(x)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +235,7 @@ func (p *Plan) more(x Exchange, i int, past []Past) bool {
 	}
 	if x.Attempt > len(p.slots) {
 		next, ok := p.slot(x, x.Attempt+1, past)
-		return ok && p.affordable(next, past)
+		return ok && p.affordable(x, next, past)
 	}
 	for j := i + 1; j < len(p.slots); j++ {
 		s := &p.slots[j]
@@ -243,8 +243,8 @@ func (p *Plan) more(x Exchange, i int, past []Past) bool {
 			continue
 		}
 		// What waits for its cooldown is not ready yet.
-		if s.Again && past[len(past)-1].Verdict.Class == classify.RateLimited || s.ready() == nil {
-			return p.affordable(j, past)
+		if s.Again && past[len(past)-1].Verdict.Class == classify.RateLimited || s.ready(x) == nil {
+			return p.affordable(x, j, past)
 		}
 	}
 	p.miss(x, i, past)

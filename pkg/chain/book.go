@@ -5,6 +5,7 @@
 package chain
 
 import (
+	"errors"
 	"time"
 
 	"understudy/pkg/chain/breaker"
@@ -133,12 +134,24 @@ func (b *Book) account(t *config.Target) []*breaker.Breaker {
 	return all
 }
 
-// ready says why a first try at the slot's target would get no permit now, nil when it would.
-func (s *Slot) ready() error {
+// ready says why a first try of x at the slot's target would get no permit now, nil when it would.
+func (s *Slot) ready(x Exchange) error {
 	if err := s.credential(); err != nil {
 		return err
 	}
-	return s.breaker.Check()
+	err := s.breaker.Check()
+	if x.Own && errors.Is(err, breaker.ErrRamping) {
+		return nil
+	}
+	return err
+}
+
+// allow takes a permit for x.
+func (s *Slot) allow(x Exchange) (*breaker.Permit, error) {
+	if x.Own {
+		return s.breaker.AllowPaced()
+	}
+	return s.breaker.Allow()
 }
 
 // credential says which secret is absent without which a call cannot succeed.
@@ -164,13 +177,13 @@ func (p *Plan) Returns() time.Time {
 	return first
 }
 
-// Share is how much of its traffic the best of the chain's targets takes now, downshift rungs aside: 0 when none may
-// be tried, less than 1 while it ramps up.
-func (p *Plan) Share() float64 {
+// Pace is the share of the usual rate that the best of the chain's targets takes now, downshift rungs aside, of calls of
+// ours: 0 when none may be tried, less than 1 while it comes back.
+func (p *Plan) Pace() float64 {
 	share := 0.0
 	for i := range p.slots {
-		if s := &p.slots[i]; !s.Downshift && s.ready() == nil {
-			share = max(share, s.breaker.Share())
+		if s := &p.slots[i]; !s.Downshift && s.credential() == nil {
+			share = max(share, s.breaker.Pace())
 		}
 	}
 	return share

@@ -121,16 +121,16 @@ func (b *Book) budget(c *config.Chain) *budget {
 
 // beyond says whether an attempt at slot i is not the exchange's first call of a provider: one is remembered, or a
 // slot before it may be tried and so has been, here or by another replica.
-func (p *Plan) beyond(i int, past []Past) bool {
+func (p *Plan) beyond(x Exchange, i int, past []Past) bool {
 	if len(past) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(p.slots[:i], func(s Slot) bool { return !s.Again && s.ready() == nil })
+	return slices.ContainsFunc(p.slots[:i], func(s Slot) bool { return !s.Again && s.ready(x) == nil })
 }
 
 // bounded says whether the budget has a say in an attempt at slot i: failing over has become part of the problem.
-func (p *Plan) bounded(i int, past []Past) bool {
-	if !p.beyond(i, past) {
+func (p *Plan) bounded(x Exchange, i int, past []Past) bool {
+	if !p.beyond(x, i, past) {
 		return false
 	}
 	failing := 0
@@ -146,4 +146,6 @@ func (p *Plan) bounded(i int, past []Past) bool {
 func (p *Plan) Live() float64 { return p.budget.rate() }
 
 // affordable says whether the budget lets slot i be tried.
-func (p *Plan) affordable(i int, past []Past) bool { return !p.bounded(i, past) || !p.budget.spent() }
+func (p *Plan) affordable(x Exchange, i int, past []Past) bool {
+	return !p.bounded(x, i, past) || !p.budget.spent()
+}

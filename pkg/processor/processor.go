@@ -81,15 +81,15 @@ func (p *Processor) isOff(c *config.Chain) bool {
 	return c.Off.Force || off != nil && (*off)[c.Name]
 }
 
-// Share is how much of its traffic the best target of a chain takes now, 0 to 1: what a drain may go by. A chain that
+// Pace is the share of its usual rate at which a chain may run jobs now, 0 to 1. A chain that
 // is switched off takes none.
-func (p *Processor) Share(chain string) float64 {
+func (p *Processor) Pace(chain string) float64 {
 	book := p.Book()
 	c := book.Config.ChainNamed(chain)
 	if c == nil || p.isOff(c) {
 		return 0
 	}
-	return book.Plan(c).Share()
+	return book.Plan(c).Pace()
 }
 
 // Live is how many requests of clients a chain has seen here a second, lately.
