@@ -31,6 +31,9 @@ func TestThreeNodes(t *testing.T) {
 	t.Run("let one of many updates win", func(t *testing.T) { testCAS(t, fleet...) })
 	t.Run("give a lease to one contender", func(t *testing.T) { testLease(t, fleet[0], fleet[1]) })
 	t.Run("pass news on", func(t *testing.T) { testNews(t, fleet[0], fleet[2]) })
+	t.Run("keep a queue's promises", func(t *testing.T) { testQueue(t, fleet...) })
+	t.Run("keep blobs whole", func(t *testing.T) { testBlobs(t, fleet[0], fleet[1]) })
+	t.Run("refuse what does not fit a bucket that keeps", func(t *testing.T) { testKeep(t, fleet[2]) })
 	t.Run("show every write to every reader", func(t *testing.T) { testReadYourFleetsWrites(t, fleet) })
 }
 

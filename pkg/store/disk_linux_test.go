@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // smallDisk mounts a disk of 16 MiB for the test.
@@ -114,6 +116,62 @@ func TestTheStoresOwnShareOfADiskEndsWithErrFull(t *testing.T) {
 	if _, err := b.Put(bounded(t), "0", nil, 0); err != nil {
 		t.Errorf("Put() after it = %v, want nil", err)
 	}
+}
+
+func TestAFullDiskRefusesItemsAndKeepsThoseAccepted(t *testing.T) {
+	dir := smallDisk(t)
+	s := openStore(t, Options{Dir: dir})
+	q := s.Queue(QueueOptions{Name: "q"})
+	accepted := ledger{}
+	try := func() error {
+		id := fmt.Sprint(len(accepted["pushed"]))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err := q.Push(ctx, "chat", id, []byte(id))
+		if err == nil {
+			accepted["pushed"] = append(accepted["pushed"], id)
+		}
+		return err
+	}
+	for range 20 {
+		if err := try(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	free := fill(t, dir)
+	eventually(t, "a push refused with the reason", func() error {
+		if err := try(); !errors.Is(err, ErrFull) {
+			return fmt.Errorf("Push() = %v", err)
+		}
+		return nil
+	})
+	if err := s.Ready(); !errors.Is(err, ErrFull) || !errors.Is(err, ErrDown) {
+		t.Errorf("Ready() with a full disk = %v, want ErrDown and ErrFull", err)
+	}
+	free()
+	awaitReady(t, s)
+	if err := try(); err != nil {
+		t.Errorf("Push() with room again = %v, want nil", err)
+	}
+	accepted.check(t, q, "chat")
+}
+
+func TestTheStoresOwnShareOfADiskRefusesItemsWithErrFull(t *testing.T) {
+	s := openStore(t, Options{Dir: smallDisk(t)})
+	q := s.Queue(QueueOptions{Name: "q"})
+	var err error
+	n := 0
+	for ; err == nil; n++ {
+		err = q.Push(bounded(t), "chat", fmt.Sprint(n), make([]byte, 1<<20))
+	}
+	if !errors.Is(err, ErrFull) {
+		t.Errorf("Push() number %d = %v, want ErrFull", n, err)
+	}
+	wantStats(t, q, "chat", uint64(n-1), 0)
+	for range n - 1 {
+		done(t, pull(t, q, "chat"))
+	}
+	eventually(t, "room", func() error { return q.Push(bounded(t), "chat", "again", make([]byte, 1<<20)) })
 }
 
 func TestAFullDiskIsRefusedAtOpen(t *testing.T) {

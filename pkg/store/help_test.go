@@ -20,7 +20,7 @@ const patience = 30 * time.Second
 
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(crashDir); dir != "" {
-		writeUntilKilled(dir)
+		workUntilKilled(dir)
 	}
 	goleak.VerifyTestMain(m)
 }

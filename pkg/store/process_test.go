@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -133,6 +134,118 @@ func TestThreeProcessesKilledOneByOneAndAllAtOnce(t *testing.T) {
 	keep("a write after the return", "k2")
 	w.untilAll(t, "k2=v")
 	testNews(t, fleet[1], fleet[2])
+}
+
+// TestNoItemIsLostWithNodesKilled has three replicas push and pull while one node after the other is killed and returns.
+func TestNoItemIsLostWithNodesKilled(t *testing.T) {
+	t.Parallel()
+	nodes := startProcesses(t, 3)
+	var addresses []string
+	for _, n := range nodes {
+		addresses = append(addresses, n.url)
+	}
+	fleet := openFleet(t, addresses)
+	const lease = time.Hour // Whatever is given out twice was not given out again for its lease.
+	queue := func(s *Store) *Queue { return s.Queue(QueueOptions{Name: "q", Lease: lease}) }
+	push(t, queue(fleet[0]), "chat", "first")
+	done(t, pull(t, queue(fleet[0]), "chat"))
+
+	ctx, cancel := context.WithCancel(bounded(t))
+	defer cancel()
+	var mu sync.Mutex
+	var pushed, got []string
+	keep := func(list *[]string, id string) {
+		mu.Lock()
+		defer mu.Unlock()
+		*list = append(*list, id)
+	}
+	var pulling, pushing sync.WaitGroup
+	killing, killed := context.WithCancel(ctx)
+	for n, s := range fleet {
+		q := queue(s)
+		pulling.Go(func() { pullForever(ctx, t, q, func(id string) { keep(&got, id) }) })
+		pushing.Go(func() {
+			for i := 0; pause(killing, 10*time.Millisecond); i++ {
+				id := fmt.Sprintf("%d.%d", n, i)
+				push(t, q, "chat", id)
+				keep(&pushed, id)
+			}
+		})
+	}
+	for _, n := range nodes {
+		n.signal(t, syscall.SIGKILL)
+		for _, s := range fleet {
+			awaitReady(t, s)
+		}
+		push(t, queue(fleet[0]), "mail", n.url) // with two nodes
+		n.start(t)
+		eventually(t, "a copy on every node", func() error { return replicated(t, fleet[0], "QUEUE_q") })
+	}
+	killed()
+	pushing.Wait()
+	for n := range nodes { // None is lost that nobody pulls either.
+		if i := pull(t, queue(fleet[n]), "mail"); string(i.Data) != nodes[n].url {
+			t.Errorf("Pull() = %q, want what was pushed with node %d killed", i.Data, n)
+		}
+	}
+	eventually(t, "the last item", func() error {
+		stats, err := queue(fleet[0]).Stats(bounded(t), "chat")
+		if err == nil && stats.Waiting > 0 {
+			err = fmt.Errorf("Stats() = %+v", stats)
+		}
+		return err
+	})
+	stats, err := queue(fleet[0]).Stats(bounded(t), "chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	pulling.Wait()
+	slices.Sort(got)
+	once := slices.Compact(slices.Clone(got))
+	if len(once) != len(got) {
+		t.Errorf("%d items were given out %d times, want each once within its lease", len(once), len(got))
+	}
+	// What was given out to a session that was just dying waits for its lease.
+	if len(once)+int(stats.Running) < len(pushed) {
+		t.Errorf("of %d items pushed %d were pulled and %d wait for their lease: the others are lost", len(pushed), len(once), stats.Running)
+	}
+	t.Logf("%d pushed, %d pulled, %d wait for their lease", len(pushed), len(once), stats.Running)
+}
+
+// pullForever settles items until ctx ends, through all outages.
+func pullForever(ctx context.Context, t testing.TB, q *Queue, got func(id string)) {
+	for ctx.Err() == nil {
+		i, err := q.Pull(ctx, "chat")
+		if err != nil {
+			pause(ctx, 10*time.Millisecond)
+			continue
+		}
+		got(string(i.Data))
+		eventually(t, "the item's end", func() error { return i.Done(bounded(t)) })
+	}
+}
+
+// replicated is nil when all copies of a stream are up to date.
+func replicated(t testing.TB, s *Store, stream string) error {
+	ses := s.state.Load().ses
+	if ses == nil {
+		return errors.New("no session")
+	}
+	str, err := ses.js.Stream(bounded(t), stream)
+	if err != nil {
+		return err
+	}
+	c := str.CachedInfo().Cluster
+	if c == nil || c.Leader == "" || len(c.Replicas) != 2 {
+		return fmt.Errorf("the stream's cluster is %+v", c)
+	}
+	for _, r := range c.Replicas {
+		if !r.Current || r.Offline {
+			return fmt.Errorf("a copy is %+v", r)
+		}
+	}
+	return nil
 }
 
 func TestAFrozenServerHoldsUpNobody(t *testing.T) {

@@ -224,55 +224,52 @@ type QueueStats struct {
 	Oldest time.Time
 }
 
-// Stats counts the items of a topic.
+// Stats counts the items of a topic. In a cluster the counts may lag a moment behind.
 func (q *Queue) Stats(ctx context.Context, topic string) (QueueStats, error) {
 	var stats QueueStats
 	err := q.do(ctx, callBound, "count", topic, func(ctx context.Context, h *handle, token string) (err error) {
-		stats, err = q.stats(ctx, h, token)
+		stats, err = q.count(ctx, h, token)
+		if err == nil && stats != (QueueStats{}) {
+			stats.Oldest, err = q.oldest(ctx, h, token)
+		}
 		return err
 	})
 	return stats, err
 }
 
-func (q *Queue) stats(ctx context.Context, h *handle, token string) (QueueStats, error) {
-	subject := q.subject(token)
-	// The order matters: an item settled in between counts as running, not as waiting.
-	running, err := q.running(ctx, h, token)
-	if err != nil {
-		return QueueStats{}, err
-	}
-	info, err := ask(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		return h.stream.Info(ctx, jetstream.WithSubjectFilter(subject))
-	})
-	if err != nil {
-		return QueueStats{}, err
-	}
-	all := info.State.Subjects[subject]
-	oldest, err := ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
-		return h.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(subject))
-	})
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return QueueStats{}, nil
-	}
-	if err != nil {
-		return QueueStats{}, err
-	}
-	running = min(running, all)
-	return QueueStats{Waiting: all - running, Running: running, Oldest: oldest.Time}, nil
-}
-
-// running counts the items that were given out; without a consumer nothing was.
-func (q *Queue) running(ctx context.Context, h *handle, token string) (uint64, error) {
+// count asks the topic's consumer; while there is none, nothing was given out and the stream knows.
+func (q *Queue) count(ctx context.Context, h *handle, token string) (QueueStats, error) {
 	consumer, err := ask(ctx, func(ctx context.Context) (jetstream.Consumer, error) {
 		return h.stream.Consumer(ctx, tapName(token))
 	})
-	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return 0, nil
+	if err == nil {
+		info := consumer.CachedInfo()
+		return QueueStats{Waiting: info.NumPending, Running: uint64(info.NumAckPending)}, nil
+	}
+	if !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return QueueStats{}, err
+	}
+	info, err := ask(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return h.stream.Info(ctx, jetstream.WithSubjectFilter(q.subject(token)))
+	})
+	if err != nil {
+		return QueueStats{}, err
+	}
+	return QueueStats{Waiting: info.State.Subjects[q.subject(token)]}, nil
+}
+
+// oldest is when a topic's first item was pushed.
+func (q *Queue) oldest(ctx context.Context, h *handle, token string) (time.Time, error) {
+	m, err := ask(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return h.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(q.subject(token)))
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) { // It was settled meanwhile.
+		return time.Time{}, nil
 	}
 	if err != nil {
-		return 0, err
+		return time.Time{}, err
 	}
-	return uint64(consumer.CachedInfo().NumAckPending), nil
+	return m.Time, nil
 }
 
 // do is run for one topic.

@@ -17,6 +17,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -50,7 +51,8 @@ var (
 	ErrConflict = errors.New("the key has changed")
 	// ErrHeld says that somebody else holds the lease.
 	ErrHeld = errors.New("the lease is held")
-	// ErrFull says that the store refused a write because its storage limit is reached.
+	// ErrFull says that the store refused a write because a storage limit is reached: the bucket's or queue's, or the
+	// store's own. When the embedded store's disk itself has no room the store is down, and errors are ErrDown and ErrFull.
 	ErrFull = errors.New("the store is full")
 	// ErrTooLarge says that a key or a value is larger than the store takes.
 	ErrTooLarge = errors.New("too large for the store")
@@ -210,7 +212,13 @@ type Stats struct {
 // Stats returns the counts so far.
 func (s *Store) Stats() Stats { return Stats{Dropped: s.dropped.Load(), Losses: s.losses.Load()} }
 
-func down(why error) error { return fmt.Errorf("%w: %w", ErrDown, why) }
+// down is ErrDown for a reason. A disk without room is ErrFull besides: the one who asks can tell what to do about it.
+func down(why error) error {
+	if errors.Is(why, syscall.ENOSPC) || errors.Is(why, syscall.EDQUOT) {
+		return fmt.Errorf("%w: %w: %w", ErrDown, ErrFull, why)
+	}
+	return fmt.Errorf("%w: %w", ErrDown, why)
+}
 
 // run makes one session after the other until life ends. The first outcome is told to first.
 func (s *Store) run(life context.Context, first chan<- error, lock *os.File) {
