@@ -234,6 +234,7 @@ func TestOnlyTheLastTextMayDiffer(t *testing.T) {
 		{"sampling", chat, `{"temperature":0,"messages":[{"role":"user","content":"What is it?"}]}`, `{"temperature":1,"messages":[{"role":"user","content":"what is it"}]}`, false},
 		{"a prefill", anthropic, `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"What is it?"}]}`, `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"what is it"}]}`, false},
 		{"a tool's result", anthropic, `{"messages":[{"role":"user","content":[{"type":"tool_result","content":"What is it?"}]}]}`, `{"messages":[{"role":"user","content":[{"type":"tool_result","content":"what is it"}]}]}`, false},
+		{"a text of another kind", anthropic, `{"messages":[{"role":"user","content":[{"type":"x","text":"What is it?"}]}]}`, `{"messages":[{"role":"user","content":[{"type":"x","text":"what is it"}]}]}`, false},
 		{"a call's output", responses, `{"input":[{"type":"function_call_output","output":"What is it?"}]}`, `{"input":[{"type":"function_call_output","output":"what is it"}]}`, false},
 		{"one digit", chat, `{"messages":[{"role":"user","content":"What is 7 times 8?"}]}`, `{"messages":[{"role":"user","content":"what is 7 times 9"}]}`, false},
 	}

@@ -101,7 +101,7 @@ func (c *Cache) findNear(ctx context.Context, k Key, o config.Cache) (Entry, boo
 		case errors.Is(err, store.ErrNotFound): // It made room for others.
 		case err != nil:
 			return Entry{}, false, err
-		case w.Exact != k.exact && e.serves(o):
+		case e.serves(o):
 			e.Near, e.Similarity = true, s
 			return e, true, nil
 		}

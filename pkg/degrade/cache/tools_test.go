@@ -23,6 +23,7 @@ func TestWhichAnswersCallTools(t *testing.T) {
 		{"a turn that pauses", anthropic, doc, `{"content":[],"stop_reason":"pause_turn"}`, true},
 		{"a stream of text calls", anthropic, stream, "event: content_block_start\ndata: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\nevent: content_block_delta\ndata: {\"delta\":{\"type\":\"text_delta\",\"text\":\"x\"}}\n\nevent: message_delta\ndata: {\"delta\":{\"stop_reason\":\"end_turn\"}}\n\n", false},
 		{"a stream's call", anthropic, stream, "data: {\"content_block\":{\"type\":\"text\"}}\n\ndata: {\"content_block\":{\"type\":\"tool_use\"}}\n\n", true},
+		{"a call before a text", anthropic, stream, "data: {\"content_block\":{\"type\":\"tool_use\"}}\n\ndata: {\"content_block\":{\"type\":\"text\"}}\n\ndata: {}", true},
 		{"a stream's call without its blank line", anthropic, stream, "data: {\"content_block\":{\"type\":\"tool_use\"}}", true},
 		{"a stream's reason alone", anthropic, stream, "data: {\"delta\":{\"stop_reason\":\"tool_use\"}}\r\n\r\n", true},
 		{"a completion calls", chat, doc, `{"choices":[{"message":{"content":"x","tool_calls":[],"function_call":null},"finish_reason":"stop"}]}`, false},
