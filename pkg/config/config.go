@@ -293,7 +293,7 @@ type Store struct {
 	Replicas int      // nodes that keep each bucket, 1 to 5; 1 with Dir
 	Encrypt  Secret   // its Keys seal cache, jobs and results at rest; the zero Secret: none
 	MaxCache int64    // bytes of all cached answers; the oldest make room
-	MaxJobs  int64    // bytes of all jobs and their results; more are refused
+	MaxJobs  int64    // bytes of all requests that wait; more are refused
 }
 
 // Recovery bounds the calls that the service makes on its own account.
