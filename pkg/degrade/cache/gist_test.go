@@ -80,6 +80,7 @@ func TestTextsWithAnotherGist(t *testing.T) {
 		{"a name with an article", "When did The Police split", "When did Police split"},
 		{"an article before a name", "Who led the Police", "Who led Police"},
 		{"a title that begins with please", "Please Please Me", "Please Me"},
+		{"please after another word than you", "Can cats please be quiet", "Can cats be quiet"},
 		{"please as a word asked about", "How do you say please in French", "How do you say in French"},
 		{"please at the end as a word asked about", "What is French for please", "What is French for"},
 		{"hello world", "Hello, world in Go", "world in Go"},

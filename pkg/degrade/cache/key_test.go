@@ -101,6 +101,17 @@ func TestNothingIsSharedAcross(t *testing.T) {
 	}
 }
 
+func TestNamesWithBytesOfTheKeysOwn(t *testing.T) {
+	a, b := request(chat, ""), request(chat, "")
+	a.Chain, a.Tenant = "c\x00\x01x", "y"
+	b.Chain, b.Tenant = "c", "x\x00\x01y"
+	c, d := a, b
+	c.Chain, d.Tenant = "c\x00x", "x\x00y"
+	if exact(t, a) == exact(t, b) || exact(t, c) == exact(t, d) {
+		t.Error("chains and tenants with the same bytes between them share, want none to")
+	}
+}
+
 func TestMarksOfPromptCachesDoNotCount(t *testing.T) {
 	with := `{"model":"m","cache_control":{"type":"ephemeral"},"system":[{"type":"text","text":"s","cache_control":{"type":"ephemeral"}}],
 		"tools":[{"name":"t","cache_control":{"type":"ephemeral"},"input_schema":{}}],
