@@ -143,9 +143,9 @@ type delivery struct {
 	n     int
 }
 
-// Done fails as the line does; an item that is not done comes again when its time is up.
-func (d *delivery) Done(context.Context) error {
-	err := d.line.fail("done")
+// Done fails as the line does; an item that is not settled comes again when its lease is over.
+func (d *delivery) Done(ctx context.Context) error {
+	err := errors.Join(ctx.Err(), d.line.fail("done"))
 	if err != nil {
 		time.AfterFunc(30*time.Second, d.again)
 	}
@@ -155,7 +155,11 @@ func (d *delivery) Done(context.Context) error {
 func (d *delivery) again()                     { d.line.deliver(d.topic, d.data, d.n+1) }
 func (d *delivery) Hold(context.Context) error { return nil }
 
-func (d *delivery) Later(_ context.Context, after time.Duration) error {
+func (d *delivery) Later(ctx context.Context, after time.Duration) error {
+	if ctx.Err() != nil {
+		time.AfterFunc(30*time.Second, d.again)
+		return ctx.Err()
+	}
 	d.line.mu.Lock()
 	d.line.put = append(d.line.put, after)
 	d.line.mu.Unlock()

@@ -377,6 +377,9 @@ func TestWebhookThatIsTakenAwayIsNotCalledUntilItIsBack(t *testing.T) {
 			w.conf.Store(&config.Config{Jobs: cfg.Jobs})
 			time.Sleep(24 * time.Hour)
 			w.wantCounts("map[hook retried:1]")
+			if n := len(w.outbox.puts()); n > 3 {
+				t.Errorf("taken and put back %d times, want that nobody takes notices of a chain without a webhook", n)
+			}
 			w.conf.Store(cfg)
 			time.Sleep(time.Minute)
 			w.wantCounts("map[hook delivered:1 hook retried:1]")
@@ -405,6 +408,9 @@ func TestCallThatAStopCutsIsMadeAgain(t *testing.T) {
 		ended(t, w.queue, "hook", "key-1")
 		w.run(func() { time.Sleep(time.Second) })
 		w.wantCounts("map[]")
+		if n := len(w.outbox.puts()); n != 1 {
+			t.Errorf("given back %d times, want once, for another replica", n)
+		}
 		w.run(func() { time.Sleep(time.Minute) })
 		w.wantCounts("map[hook delivered:1]")
 	})
