@@ -401,8 +401,8 @@ func TestRealReceiver(t *testing.T) {
 		t.Fatalf("calls = %v, want three", calls)
 	}
 	for _, c := range calls {
-		if got := c.header.Get("webhook-id"); got != job.ID+"-done" {
-			t.Errorf("webhook-id = %s, want %s-done every time", got, job.ID)
+		if got := c.header.Get("webhook-id"); got != job.ID {
+			t.Errorf("webhook-id = %s, want the job's, %s, every time", got, job.ID)
 		}
 	}
 	for _, why := range []string{"cannot be connected to", "certificate is not valid", "answered 307", "answered 500"} {

@@ -89,8 +89,8 @@ func (n *Notifier) post(ctx context.Context, hook *config.Webhook, notice *queue
 // stay makes of a redirect an answer like any other: where it leads to, nobody has configured.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// webhook is the signed request about a job. Every attempt has the same webhook-id and body, by which a receiver that
-// hears twice knows it, and the time of its own, by which a replay is known.
+// webhook is the signed request about a job. Every attempt has the same webhook-id, the job's, as a job ends once, and
+// the same body: by them a receiver that hears twice knows it. It has a time of its own, by which a replay is known.
 func webhook(ctx context.Context, hook *config.Webhook, n *queue.Notice, now time.Time) (*http.Request, error) {
 	if hook.URL.Scheme != "https" && !hook.Private {
 		return nil, refusal("webhook refused: it is not https; if it is meant, set notify.allow_private: true")
@@ -105,12 +105,11 @@ func webhook(ctx context.Context, hook *config.Webhook, n *queue.Notice, now tim
 	if err != nil {
 		return nil, err
 	}
-	id := n.ID + "-" + string(n.State)
 	signer, err := standardwebhooks.NewWebhookRaw(key)
 	if err != nil {
 		return nil, err
 	}
-	signature, err := signer.Sign(id, now, body)
+	signature, err := signer.Sign(n.ID, now, body)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +118,7 @@ func webhook(ctx context.Context, hook *config.Webhook, n *queue.Notice, now tim
 		return nil, refusal("webhook refused: its URL cannot be called")
 	}
 	for name, value := range map[string]string{
-		standardwebhooks.HeaderWebhookID:        id,
+		standardwebhooks.HeaderWebhookID:        n.ID,
 		standardwebhooks.HeaderWebhookTimestamp: strconv.FormatInt(now.Unix(), 10),
 		standardwebhooks.HeaderWebhookSignature: signature,
 		"Content-Type":                          "application/json",

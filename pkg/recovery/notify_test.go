@@ -266,8 +266,8 @@ func TestReceiverThatFailsInEveryWayIsToldUntilItTakesIt(t *testing.T) {
 			if c.host != "hook" {
 				t.Errorf("%s was called, want only hook", c.host)
 			}
-			if got, want := c.header.Get("webhook-id"), job.ID+"-done"; got != want {
-				t.Errorf("webhook-id = %s, want %s every time", got, want)
+			if got, want := c.header.Get("webhook-id"), job.ID; got != want {
+				t.Errorf("webhook-id = %s, want the job's, %s, every time", got, want)
 			}
 			if got := c.header.Get("Idempotency-Key"); got != "key-1" {
 				t.Errorf("Idempotency-Key = %q, want the job's, key-1", got)
