@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,7 +36,7 @@ type tap struct {
 	say    http.HandlerFunc
 	ran    []ran
 	counts map[string]int
-	log    strings.Builder
+	log    strings.Builder // what the Drainer logs
 }
 
 // ran is a job's run as the gateway got it.
@@ -64,7 +65,7 @@ func inTap(t *testing.T, test func(p *tap)) {
 			Config: p.config, Queue: q, Key: func() []byte { return key }, Client: &http.Client{Transport: transport},
 			Open:  func(string) float64 { p.mu.Lock(); defer p.mu.Unlock(); return p.share },
 			Live:  func(string) float64 { p.mu.Lock(); defer p.mu.Unlock(); return p.live },
-			Count: func(chain, outcome string) { p.count("run "+chain, outcome) }, Log: slog.New(slog.NewTextHandler(&p.log, nil)),
+			Count: func(chain, outcome string) { p.count("run "+chain, outcome) }, Log: slog.New(slog.NewTextHandler(p, nil)),
 		}
 		test(p)
 		if p.idle != nil {
@@ -182,7 +183,7 @@ func TestAJobGoesAlongItsChainWithItsOwnKey(t *testing.T) {
 		after(5 * time.Second)
 		runs := p.runs()
 		if len(runs) != 1 || p.is(ids[0]) != "done 200 a/m" {
-			t.Fatalf("%d runs, job %s, want one that is done; log:\n%s", len(runs), p.is(ids[0]), p.log.String())
+			t.Fatalf("%d runs, job %s, want one that is done; log:\n%s", len(runs), p.is(ids[0]), p.logged())
 		}
 		h := runs[0].header
 		purpose, name, err := token.Check(key, h.Get("x-llm-internal"), time.Now().Add(2*time.Minute))
@@ -242,7 +243,13 @@ func TestWhatAnAnswerMeansForAJob(t *testing.T) {
 	}
 }
 
-func (p *tap) logged() string { synctest.Wait(); return p.log.String() }
+// Write takes the log.
+func (p *tap) Write(line []byte) (n int, err error) {
+	p.set(func() { n, err = p.log.Write(line) })
+	return n, err
+}
+
+func (p *tap) logged() (text string) { p.set(func() { text = p.log.String() }); return text }
 
 func TestADrainKeepsItsPace(t *testing.T) {
 	rows := []struct {
@@ -487,16 +494,16 @@ func TestAStopWaitsForWhatIsInFlight(t *testing.T) {
 func TestAnAnswerThatWasPaidForWaitsForTheStore(t *testing.T) {
 	inTap(t, func(p *tap) {
 		ids := p.put("a", 1)
-		down := true
+		var up atomic.Bool
 		p.mem.Fault = func(op, _ string) queuetest.Fault {
-			if down && op == "put blob" {
+			if !up.Load() && op == "put blob" {
 				return queuetest.Refused
 			}
 			return queuetest.None
 		}
 		p.Start(p.t.Context())
 		after(20 * time.Second)
-		down = false
+		up.Store(true)
 		after(5 * time.Second)
 		if got := len(p.runs()); got != 1 || p.is(ids[0]) != "done 200 a/m" {
 			t.Errorf("%d runs, job %s, want one that is done", got, p.is(ids[0]))

@@ -37,21 +37,42 @@ func closeStore(t *testing.T, s *store.Store) {
 	}
 }
 
-// partsOf are places in a real store.
-func partsOf(s *store.Store) queue.Parts {
+// partsOf are places in a real store. All of them are there when it returns: a server that is closed while it makes one
+// leaves goroutines behind.
+func partsOf(t *testing.T, s *store.Store) queue.Parts {
+	t.Helper()
 	bucket := func(name string) *store.Bucket { return s.Bucket(store.BucketOptions{Name: name}) }
-	return queue.Parts{
+	p := queue.Parts{
 		Records: bucket("jobs"), Dead: bucket("dead"), Results: bucket("results"),
 		Bodies: s.Bucket(store.BucketOptions{Name: "bodies", Keep: true, MaxBytes: 64 << 20}),
 		Jobs:   queue.Over(s.Queue(store.QueueOptions{Name: "jobs", Lease: lease})),
 		Outbox: queue.Over(s.Queue(store.QueueOptions{Name: "notices", Lease: lease})),
 	}
+	for _, err := range []error{
+		missing(p.Records.Get(t.Context(), "x")), missing(p.Dead.Get(t.Context(), "x")),
+		missing(p.Bodies.GetBlob(t.Context(), "x")), missing(p.Results.GetBlob(t.Context(), "x")),
+		failing(p.Jobs.Stats(t.Context(), "x")), failing(p.Outbox.Stats(t.Context(), "x")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return p
 }
+
+func missing[T any](_ T, err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+func failing[T any](_ T, err error) error { return err }
 
 func TestJobsOutliveTheProcessThatAcceptedThem(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	d := newDesk(partsOf(s), nil)
+	d := newDesk(partsOf(t, s), nil)
 	big := ask("big")
 	big.Body = []byte(fmt.Sprintf(`{"model":"m","x":%q}`, make([]byte, 1<<20)))
 	first, second := d.accept(t, big), d.accept(t, ask("k"))
@@ -59,7 +80,7 @@ func TestJobsOutliveTheProcessThatAcceptedThem(t *testing.T) {
 
 	s = openStore(t, dir)
 	defer closeStore(t, s)
-	d = newDesk(partsOf(s), nil)
+	d = newDesk(partsOf(t, s), nil)
 	if again := d.accept(t, ask("k")); again.ID != second.ID {
 		t.Errorf("Accept = %s, want %s: the key is known", again.ID, second.ID)
 	}
@@ -91,11 +112,12 @@ func TestOnARealStoreNoFailureLosesAJobOrDoublesIt(t *testing.T) {
 		chains = append(chains, &config.Chain{Name: fmt.Sprint("c", i), Queue: config.Queue{MaxAge: maxAge, Notify: &config.Webhook{}}})
 	}
 	cfg := &config.Config{Jobs: config.Jobs{Keep: keep}, Chains: chains}
+	parts := partsOf(t, s)
 	var wg sync.WaitGroup
 	for i, ch := range chains {
 		wg.Go(func() {
 			f := &faulty{left: i / 2, fault: []queuetest.Fault{queuetest.Refused, queuetest.Unanswered}[i%2]}
-			q := &queue.Queue{Parts: f.parts(partsOf(s)), Config: func() *config.Config { return cfg }, Count: func(_, _ string) {}}
+			q := &queue.Queue{Parts: f.parts(parts), Config: func() *config.Config { return cfg }, Count: func(_, _ string) {}}
 			if err := live(t.Context(), q, ch.Name); err != nil {
 				t.Errorf("fault %d at call %d: %v", f.fault, i/2, err)
 			}
@@ -241,7 +263,7 @@ func TestOnARealStoreWorkersThatDieLeaveTheirJobsToOthers(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, t.TempDir())
 	defer closeStore(t, s)
-	d := newDesk(partsOf(s), nil)
+	d := newDesk(partsOf(t, s), nil)
 	ids := map[string]string{}
 	for i := range 60 {
 		ids[d.accept(t, ask(fmt.Sprint("k", i))).ID] = ""
