@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -38,19 +37,8 @@ type Entry struct {
 // Every key is allowed that is not empty and not absurdly long. Reads see every write that was acknowledged before.
 // Concurrency: all methods may be called at once.
 type Bucket struct {
-	store  *Store
-	opt    BucketOptions
-	handle atomic.Pointer[handle]
-	// opening is held, by a send, by whoever looks for the stream.
-	opening chan struct{}
-}
-
-// handle is the bucket's stream in one session, or why there is none.
-type handle struct {
-	ses    *session
-	stream jetstream.Stream
-	proved uint64 // the store's doubts that a write has dispelled
-	err    error
+	place
+	opt BucketOptions
 }
 
 // Bucket returns the bucket of that name. It is made when the store is up; the first call for a name settles its
@@ -59,12 +47,44 @@ func (s *Store) Bucket(o BucketOptions) *Bucket {
 	s.mu.Lock()
 	b := s.buckets[o.Name]
 	if b == nil {
-		b = &Bucket{store: s, opt: o, opening: make(chan struct{}, 1)}
+		b = &Bucket{opt: o, place: place{
+			store: s, kind: kindBucket, name: o.Name, prefix: bucketSubject + o.Name, want: o.config(s.opt.replicas()),
+			marked: markerKept, opening: make(chan struct{}, 1),
+		}}
 		s.buckets[o.Name] = b
+		s.places = append(s.places, &b.place)
 	}
 	s.mu.Unlock()
 	s.suspect()
 	return b
+}
+
+// config is the stream that holds the bucket.
+func (o BucketOptions) config(replicas int) jetstream.StreamConfig {
+	duplicates := duplicatesKept
+	if o.TTL > 0 {
+		duplicates = min(duplicates, o.TTL)
+	}
+	return jetstream.StreamConfig{
+		Name:              bucketStream + o.Name,
+		Subjects:          []string{bucketSubject + o.Name + ".>"},
+		MaxMsgsPerSubject: 1,
+		MaxMsgs:           -1,
+		MaxConsumers:      -1,
+		MaxMsgSize:        -1,
+		MaxBytes:          bound(o.MaxBytes),
+		MaxAge:            o.TTL,
+		Duplicates:        duplicates,
+		Discard:           jetstream.DiscardOld,
+		Storage:           jetstream.FileStorage,
+		Replicas:          replicas,
+		DenyDelete:        true,
+		AllowRollup:       true,
+		// A direct read may be answered by a node that lags behind: with several, only the leader answers.
+		AllowDirect:            replicas == 1,
+		AllowMsgTTL:            true,
+		SubjectDeleteMarkerTTL: markerKept,
+	}
 }
 
 // Get returns the value under key, or ErrNotFound.
@@ -189,95 +209,11 @@ func (b *Bucket) publish(ctx context.Context, h *handle, token string, value []b
 	return h.publish(ctx, nats.NewMsg(b.subject(token)), value, o...)
 }
 
-// mark writes a deletion, which itself goes after a while.
-func (b *Bucket) mark(ctx context.Context, h *handle, token string, rev uint64) (uint64, error) {
-	m := nats.NewMsg(b.subject(token))
-	m.Header.Set(kvOperation, kvPurge)
-	o := lifetime(markerKept)
-	if rev > 0 {
-		o = append(o, jetstream.WithExpectLastSequencePerSubject(rev))
-	}
-	return h.publish(ctx, m, nil, o...)
-}
-
-func (h *handle) publish(ctx context.Context, m *nats.Msg, value []byte, o ...jetstream.PublishOpt) (uint64, error) {
-	m.Data = value
-	ack, err := h.ses.js.PublishMsg(ctx, m, o...)
-	if err != nil {
-		return 0, err
-	}
-	return ack.Sequence, nil
-}
-
-// lifetime rounds up to whole seconds: JetStream takes no less and drops fractions.
-func lifetime(ttl time.Duration) []jetstream.PublishOpt {
-	if ttl <= 0 {
-		return nil
-	}
-	return []jetstream.PublishOpt{jetstream.WithMsgTTL((ttl + time.Second - 1).Truncate(time.Second))}
-}
-
 // do is run for one key.
 func (b *Bucket) do(ctx context.Context, op, key string, f func(ctx context.Context, h *handle, token string) error) error {
 	token, err := encodeKey(key)
 	if err != nil {
-		return fmt.Errorf("store: %s in %s: %w", op, b.opt.Name, err)
+		return fmt.Errorf("store: %s in %s: %w", op, b.name, err)
 	}
 	return b.run(ctx, fmt.Sprintf("%s %q", op, key), func(ctx context.Context, h *handle) error { return f(ctx, h, token) })
-}
-
-// run makes one bounded call in the current session, and tells its failure in this package's words.
-func (b *Bucket) run(ctx context.Context, op string, f func(ctx context.Context, h *handle) error) error {
-	err := b.try(ctx, f)
-	if err != nil {
-		return fmt.Errorf("store: %s in %s: %w", op, b.opt.Name, err)
-	}
-	return nil
-}
-
-func (b *Bucket) try(caller context.Context, f func(ctx context.Context, h *handle) error) error {
-	st := b.store.state.Load()
-	if st.ses == nil {
-		return down(st.why)
-	}
-	ctx, cancel := context.WithTimeout(caller, callBound)
-	defer cancel()
-	// A call in flight ends with its session.
-	defer context.AfterFunc(st.ses.ctx, cancel)()
-	h, err := b.open(ctx, st.ses)
-	if err == nil {
-		err = f(ctx, h)
-	}
-	return b.judge(err, caller, st.ses)
-}
-
-// judge turns a failure of NATS into one of ours. Whatever is no clear answer puts the store in doubt.
-func (b *Bucket) judge(err error, caller context.Context, ses *session) error {
-	switch {
-	case err == nil, isOurs(err):
-		return err
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return ErrNotFound
-	case wrongRevision(err):
-		return ErrConflict
-	case errors.Is(err, nats.ErrMaxPayload), hasCode(err, jetstream.JSErrCodeStreamMessageExceedsMaximum):
-		return fmt.Errorf("%w: %w", ErrTooLarge, err)
-	case isFull(err):
-		return fmt.Errorf("%w: %w", ErrFull, err)
-	case errors.Is(caller.Err(), context.Canceled):
-		return caller.Err()
-	case ses.ctx.Err() != nil:
-		return down(context.Cause(ses.ctx))
-	}
-	b.store.doubt()
-	return down(err)
-}
-
-func isFull(err error) bool {
-	return hasCode(err, codeStoreFailed, codeNoResources, codeNoStorage, codeNoQuota)
-}
-
-// isOurs says that err needs no translation.
-func isOurs(err error) bool {
-	return slices.ContainsFunc([]error{ErrDown, ErrNotFound, ErrExists, ErrTooLarge}, func(e error) bool { return errors.Is(err, e) })
 }

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,6 +106,8 @@ type Store struct {
 
 	mu      sync.Mutex // mu guards the fields below.
 	buckets map[string]*Bucket
+	queues  map[string]*Queue
+	places  []*place // of all buckets and queues
 	subs    map[*subscription]struct{}
 }
 
@@ -126,7 +129,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s := &Store{
 		opt: o, log: &notices{log: o.Log},
 		news: make(chan news, newsBuffered), nudge: make(chan struct{}, 1), done: make(chan struct{}),
-		buckets: map[string]*Bucket{}, subs: map[*subscription]struct{}{},
+		buckets: map[string]*Bucket{}, queues: map[string]*Queue{}, subs: map[*subscription]struct{}{},
 	}
 	s.state.Store(&state{why: errOpening})
 	s.link = s.dialCluster
@@ -174,7 +177,7 @@ func (s *Store) Close(ctx context.Context) error {
 	}
 }
 
-// Ready is nil when JetStream answers and every bucket is there.
+// Ready is nil when JetStream answers and every bucket and queue is there.
 func (s *Store) Ready() error {
 	st := s.state.Load()
 	if st.ses == nil {
@@ -182,9 +185,9 @@ func (s *Store) Ready() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, b := range s.buckets {
-		if h := b.handle.Load(); h != nil && h.ses == st.ses && h.err != nil {
-			return fmt.Errorf("store: bucket %s: %w", b.opt.Name, down(h.err))
+	for _, p := range s.places {
+		if h := p.handle.Load(); h != nil && h.ses == st.ses && h.err != nil {
+			return fmt.Errorf("store: %s %s: %w", p.kind, p.name, down(h.err))
 		}
 	}
 	return nil
@@ -348,18 +351,15 @@ func (s *Store) check(ses *session) (well bool, err error) {
 	return true, nil
 }
 
-// ensureAll looks at all buckets at once and returns an outcome for each.
+// ensureAll looks at all buckets and queues at once and returns an outcome for each.
 func (s *Store) ensureAll(ctx context.Context, ses *session) []error {
 	s.mu.Lock()
-	buckets := make([]*Bucket, 0, len(s.buckets))
-	for _, b := range s.buckets {
-		buckets = append(buckets, b)
-	}
+	places := slices.Clone(s.places)
 	s.mu.Unlock()
-	errs := make([]error, len(buckets))
+	errs := make([]error, len(places))
 	var wg sync.WaitGroup
-	for i, b := range buckets {
-		wg.Go(func() { _, errs[i] = b.look(ctx, ses, true) })
+	for i, p := range places {
+		wg.Go(func() { _, errs[i] = p.look(ctx, ses, true) })
 	}
 	wg.Wait()
 	return errs

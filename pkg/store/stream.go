@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -11,12 +12,19 @@ import (
 )
 
 const (
+	kindBucket = "bucket"
+	kindQueue  = "queue"
+
 	// A bucket is laid out as NATS key-value buckets are (ADR-8), so that the nats command line reads it: a stream
 	// KV_<name> with a subject $KV.<name>.<key>, and headers on the messages that mean a deletion.
-	streamPrefix  = "KV_"
-	subjectPrefix = "$KV."
+	bucketStream  = "KV_"
+	bucketSubject = "$KV."
 	kvOperation   = "KV-Operation"
 	kvPurge       = "PURGE"
+
+	// A queue is a stream QUEUE_<name> with a subject $QUEUE.<name>.<topic>.
+	queueStream  = "QUEUE_"
+	queueSubject = "$QUEUE."
 
 	// markerKept is how long the marker of a deleted or expired key is kept. A watch that was away for longer learns of
 	// the deletion from the key's absence.
@@ -26,87 +34,97 @@ const (
 	// encoded key is like it.
 	proofToken = "="
 
+	// proofKept is how long a proof is kept in a queue, where nothing replaces it.
+	proofKept = time.Second
+
+	// duplicatesKept is how long a message's id is remembered.
+	duplicatesKept = 2 * time.Minute
+
 	// askAgain is how long a request waits for its answer before it is made again; then twice as long, and so on.
 	askAgain = 250 * time.Millisecond
 
 	// Error codes that the client does not name, from the server's errors.json: JSClusterNotAvailErr,
 	// JSStreamStoreFailedF ("maximum bytes exceeded"), JSInsufficientResourcesErr, JSStorageResourcesExceededErr,
-	// JSAccountResourcesExceededErr.
+	// JSAccountResourcesExceededErr, JSStreamDuplicateMessageConflict ("duplicate message id is in process").
 	codeNoLeader    jetstream.ErrorCode = 10008
+	codeInProcess   jetstream.ErrorCode = 10158
 	codeStoreFailed jetstream.ErrorCode = 10077
 	codeNoResources jetstream.ErrorCode = 10023
 	codeNoStorage   jetstream.ErrorCode = 10047
 	codeNoQuota     jetstream.ErrorCode = 10002
 )
 
-func (b *Bucket) subject(token string) string { return subjectPrefix + b.opt.Name + "." + token }
+// place is a stream of the store under a name of ours: what buckets and queues have in common. It outlives every outage:
+// the stream is found, or made again, in each session.
+type place struct {
+	store  *Store
+	kind   string // kindBucket or kindQueue
+	name   string
+	prefix string // of its subjects, with the name
+	want   jetstream.StreamConfig
+	marked time.Duration // how long a marker is kept
 
-// config is the stream that holds the bucket.
-func (b *Bucket) config() jetstream.StreamConfig {
-	duplicates := 2 * time.Minute
-	if b.opt.TTL > 0 {
-		duplicates = min(duplicates, b.opt.TTL)
-	}
-	maxBytes := b.opt.MaxBytes
-	if maxBytes == 0 {
-		maxBytes = -1
-	}
-	replicas := max(b.store.opt.Replicas, 1)
-	if b.store.opt.Dir != "" {
-		replicas = 1
-	}
-	return jetstream.StreamConfig{
-		Name:              streamPrefix + b.opt.Name,
-		Subjects:          []string{b.subject(">")},
-		MaxMsgsPerSubject: 1,
-		MaxMsgs:           -1,
-		MaxConsumers:      -1,
-		MaxMsgSize:        -1,
-		MaxBytes:          maxBytes,
-		MaxAge:            b.opt.TTL,
-		Duplicates:        duplicates,
-		Discard:           jetstream.DiscardOld,
-		Storage:           jetstream.FileStorage,
-		Replicas:          replicas,
-		DenyDelete:        true,
-		AllowRollup:       true,
-		// A direct read may be answered by a node that lags behind: with several, only the leader answers.
-		AllowDirect:            replicas == 1,
-		AllowMsgTTL:            true,
-		SubjectDeleteMarkerTTL: markerKept,
-	}
+	handle atomic.Pointer[handle]
+	// opening is held, by a send, by whoever looks for the stream.
+	opening chan struct{}
 }
 
-// open returns the bucket's stream in ses. Only the first call in a session has to look for it.
-func (b *Bucket) open(ctx context.Context, ses *session) (*handle, error) {
-	if h := b.handle.Load(); h != nil && h.ses == ses {
+// handle is a place's stream in one session, or why there is none.
+type handle struct {
+	ses    *session
+	stream jetstream.Stream
+	proved uint64 // the store's doubts that a write has dispelled
+	err    error
+}
+
+// replicas is how many nodes keep each stream.
+func (o Options) replicas() int {
+	if o.Dir != "" {
+		return 1
+	}
+	return max(o.Replicas, 1)
+}
+
+// bound is a limit in bytes as JetStream knows it.
+func bound(most int64) int64 {
+	if most <= 0 {
+		return -1
+	}
+	return most
+}
+
+func (p *place) subject(token string) string { return p.prefix + "." + token }
+
+// open returns the place's stream in ses. Only the first call in a session has to look for it.
+func (p *place) open(ctx context.Context, ses *session) (*handle, error) {
+	if h := p.handle.Load(); h != nil && h.ses == ses {
 		if h.err != nil {
 			return nil, down(h.err)
 		}
 		return h, nil
 	}
-	return b.look(ctx, ses, false)
+	return p.look(ctx, ses, false)
 }
 
 // look finds the stream, or makes it, and proves that it takes writes when that is in doubt. An outcome that only says
 // that ctx ended is kept for the other callers when verdict is set.
-func (b *Bucket) look(ctx context.Context, ses *session, verdict bool) (*handle, error) {
+func (p *place) look(ctx context.Context, ses *session, verdict bool) (*handle, error) {
 	select {
-	case b.opening <- struct{}{}:
-		defer func() { <-b.opening }()
+	case p.opening <- struct{}{}:
+		defer func() { <-p.opening }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	was := b.handle.Load()
+	was := p.handle.Load()
 	h := &handle{ses: ses}
 	if was != nil && was.ses == ses {
 		h.proved = was.proved
 	}
-	doubts := b.store.doubts.Load()
+	doubts := p.store.doubts.Load()
 	settled := was != nil && was.ses == ses && was.err == nil
-	h.stream, h.err = b.find(ctx, ses, settled)
+	h.stream, h.err = p.find(ctx, ses, settled)
 	if h.err == nil && h.proved != doubts {
-		if _, err := b.mark(ctx, h, proofToken, 0); !isFull(err) { // A refusal is an answer too.
+		if _, err := p.mark(ctx, h, proofToken, 0); !isFull(err) { // A refusal is an answer too.
 			h.err = err
 		}
 	}
@@ -114,19 +132,18 @@ func (b *Bucket) look(ctx context.Context, ses *session, verdict bool) (*handle,
 		h.proved = doubts
 	}
 	if verdict || ctx.Err() == nil {
-		b.handle.Store(h)
-		b.tell(was, h)
+		p.handle.Store(h)
+		p.tell(was, h)
 	}
 	return h, h.err
 }
 
 // find returns the stream with its configuration as wanted. In a session it is compared once: replicas of another
 // version, with other options, must not undo each other's for ever.
-func (b *Bucket) find(ctx context.Context, ses *session, settled bool) (jetstream.Stream, error) {
-	want := b.config()
-	stream, err := ask(ctx, func(ctx context.Context) (jetstream.Stream, error) { return ses.js.Stream(ctx, want.Name) })
-	if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !settled && !same(stream.CachedInfo().Config, want) {
-		return ask(ctx, func(ctx context.Context) (jetstream.Stream, error) { return ses.js.CreateOrUpdateStream(ctx, want) })
+func (p *place) find(ctx context.Context, ses *session, settled bool) (jetstream.Stream, error) {
+	stream, err := ask(ctx, func(ctx context.Context) (jetstream.Stream, error) { return ses.js.Stream(ctx, p.want.Name) })
+	if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !settled && !same(stream.CachedInfo().Config, p.want) {
+		return ask(ctx, func(ctx context.Context) (jetstream.Stream, error) { return ses.js.CreateOrUpdateStream(ctx, p.want) })
 	}
 	return stream, err
 }
@@ -134,10 +151,15 @@ func (b *Bucket) find(ctx context.Context, ses *session, settled bool) (jetstrea
 // ask repeats a request that may be made twice until it is answered or ctx ends. While a leader is being chosen, NATS
 // servers leave requests without an answer, also those that they could answer a moment later, or say that it is so.
 func ask[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
-	for wait := askAgain; ; wait *= 2 {
+	return askSlowly(ctx, askAgain, request)
+}
+
+// askSlowly is ask with another first wait, for what takes longer.
+func askSlowly[T any](ctx context.Context, wait time.Duration, request func(context.Context) (T, error)) (T, error) {
+	for ; ; wait *= 2 {
 		attempt, cancel := context.WithTimeout(ctx, wait)
 		v, err := request(attempt)
-		leaderless := errors.Is(err, context.DeadlineExceeded) || hasCode(err, codeNoLeader) && pause(ctx, askAgain)
+		leaderless := errors.Is(err, context.DeadlineExceeded) || hasCode(err, codeNoLeader, codeInProcess) && pause(ctx, askAgain)
 		cancel()
 		if !leaderless || ctx.Err() != nil {
 			return v, err
@@ -155,14 +177,14 @@ func same(a, b jetstream.StreamConfig) bool {
 		a.AllowDirect == b.AllowDirect && a.AllowMsgTTL == b.AllowMsgTTL && a.SubjectDeleteMarkerTTL == b.SubjectDeleteMarkerTTL
 }
 
-// tell logs a bucket's loss and return within a session.
-func (b *Bucket) tell(was, is *handle) {
+// tell logs a place's loss and return within a session.
+func (p *place) tell(was, is *handle) {
 	wasBad := was != nil && was.ses == is.ses && was.err != nil
 	switch {
 	case is.err != nil && !wasBad:
-		b.store.log.note("store bucket is unavailable", "bucket", b.opt.Name, "err", is.err)
+		p.store.log.note("store "+p.kind+" is unavailable", p.kind, p.name, "err", is.err)
 	case is.err == nil && wasBad:
-		b.store.log.note("store bucket is back", "bucket", b.opt.Name)
+		p.store.log.note("store "+p.kind+" is back", p.kind, p.name)
 	}
 }
 

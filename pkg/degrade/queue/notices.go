@@ -35,30 +35,38 @@ type Notices struct{ q *Queue }
 // Notices are those of all chains.
 func (q *Queue) Notices() Notices { return Notices{q} }
 
-// Next takes a chain's next notice, which must end with Done, Later or Dead. It fails with ErrEmpty when none came for a
-// while, and otherwise as the store does.
+// Next waits for a chain's next notice, which must end with Done, Later or Dead. It fails when ctx ends, or as the store
+// does.
 func (n Notices) Next(ctx context.Context, chain string) (*Notice, error) {
 	for {
-		item, err := n.q.Outbox.Pull(ctx, chain)
+		item, err := pull(ctx, n.q.Outbox, chain, pullFor)
+		if errors.Is(err, ErrEmpty) && ctx.Err() == nil {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
-		rec, _, err := n.q.read(ctx, string(item.Data))
-		switch {
-		case errors.Is(err, ErrNotFound): // Nobody can fetch the result any more.
-			if err := item.Done(ctx); err != nil {
-				return nil, err
-			}
-			continue
-		case err != nil:
-			_ = item.Later(ctx, unreadable)
-			return nil, err
+		if notice, err := n.open(ctx, item); notice != nil || err != nil {
+			return notice, err
 		}
-		return &Notice{
-			ID: rec.ID, State: rec.State, Chain: rec.Chain, Key: rec.Key, Created: rec.Created, Finished: rec.Finished,
-			Location: rec.Location(), Deliveries: item.Deliveries, q: n.q, item: item,
-		}, nil
 	}
+}
+
+// open makes a notice of an item. Without notice and error there is nothing to tell any more: nobody could fetch the
+// result.
+func (n Notices) open(ctx context.Context, item Item) (*Notice, error) {
+	rec, _, err := n.q.read(ctx, string(item.Data))
+	if errors.Is(err, ErrNotFound) {
+		return nil, item.Done(ctx)
+	}
+	if err != nil {
+		item.leave(ctx, unreadable)
+		return nil, err
+	}
+	return &Notice{
+		ID: rec.ID, State: rec.State, Chain: rec.Chain, Key: rec.Key, Created: rec.Created, Finished: rec.Finished,
+		Location: rec.Location(), Deliveries: item.Deliveries, q: n.q, item: item,
+	}, nil
 }
 
 // Hold keeps the notice for another while.
@@ -68,7 +76,9 @@ func (n *Notice) Hold(ctx context.Context) error { return n.item.Hold(ctx) }
 func (n *Notice) Done(ctx context.Context) error { return n.item.Done(ctx) }
 
 // Later gives the notice back, to be handed out again after a while.
-func (n *Notice) Later(ctx context.Context, after time.Duration) error { return n.item.Later(ctx, after) }
+func (n *Notice) Later(ctx context.Context, after time.Duration) error {
+	return n.item.Later(ctx, after)
+}
 
 // Dead gives the notice up, and keeps it for the operator as long as the job is kept.
 func (n *Notice) Dead(ctx context.Context, why string) error {

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"understudy/pkg/config"
@@ -103,7 +102,7 @@ type Blobs interface {
 }
 
 // Line is a work queue: what is pushed is delivered until it is done. An id that was pushed a moment ago is not pushed
-// again. Pull waits for an item as long as it sees fit, then fails with ErrEmpty.
+// again. Pull waits for an item until the deadline of its context, then fails with ErrEmpty.
 type Line interface {
 	Push(ctx context.Context, topic, id string, data []byte) error
 	Pull(ctx context.Context, topic string) (Item, error)
@@ -126,8 +125,8 @@ type Item struct {
 
 // Stats is how much is in a line.
 type Stats struct {
-	Waiting int
-	Running int       // delivered and not done
+	Waiting uint64    // never delivered
+	Running uint64    // delivered and not done: with a worker, or put off
 	Oldest  time.Time // when the oldest that is not done was pushed; zero: there is none
 }
 
@@ -187,7 +186,9 @@ func (q *Queue) withResult(ctx context.Context, rec record) (Job, *Result, error
 }
 
 // Stats is how much of a chain waits and runs.
-func (q *Queue) Stats(ctx context.Context, chain string) (Stats, error) { return q.Jobs.Stats(ctx, chain) }
+func (q *Queue) Stats(ctx context.Context, chain string) (Stats, error) {
+	return q.Jobs.Stats(ctx, chain)
+}
 
 func recordKey(id string) string { return "job/" + id }
 
@@ -234,7 +235,8 @@ func (q *Queue) life(j Job) time.Duration {
 
 // webhook says whether somebody wants to know of a chain's jobs.
 func (q *Queue) webhook(chain string) bool {
-	return slices.ContainsFunc(q.Config().Chains, func(c *config.Chain) bool { return c.Name == chain && c.Queue.Notify != nil })
+	ch := q.Config().ChainNamed(chain)
+	return ch != nil && ch.Queue.Notify != nil
 }
 
 // encode marshals our own structs of strings and times, which cannot fail.

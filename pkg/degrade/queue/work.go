@@ -12,6 +12,11 @@ import (
 const (
 	// unreadable is the pause before an item whose record or body cannot be read is delivered again.
 	unreadable = 5 * time.Second
+	// pullFor is how long Next waits for an item, and sweepFor Sweep, which knows that there are some.
+	pullFor  = 5 * time.Second
+	sweepFor = time.Second
+	// giveBack ends the word that an item is left for later.
+	giveBack = 2 * time.Second
 	// sweepMost is how many items Sweep looks at that turn out to have time left: those that were delivered before come
 	// in no strict order.
 	sweepMost = 16
@@ -34,7 +39,7 @@ type Work struct {
 // Next takes a chain's next job. It fails with ErrEmpty when none came for a while, and otherwise as the store does.
 func (q *Queue) Next(ctx context.Context, chain string) (*Work, error) {
 	for {
-		item, err := q.Jobs.Pull(ctx, chain)
+		item, err := pull(ctx, q.Jobs, chain, pullFor)
 		if err != nil {
 			return nil, err
 		}
@@ -42,6 +47,12 @@ func (q *Queue) Next(ctx context.Context, chain string) (*Work, error) {
 			return w, err
 		}
 	}
+}
+
+func pull(ctx context.Context, l Line, topic string, wait time.Duration) (Item, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	return l.Pull(ctx, topic)
 }
 
 // begin makes work of an item. Without work and error there was none in it.
@@ -93,8 +104,15 @@ func (w *Work) start(ctx context.Context, id string) (*Work, error) {
 
 // back leaves an item that cannot be worked on now for later, because of err.
 func (w *Work) back(ctx context.Context, err error) error {
-	_ = w.item.Later(ctx, unreadable) // If that fails, too, it comes back when its time is up.
+	w.item.leave(ctx, unreadable)
 	return err
+}
+
+// leave leaves an item for later, also when ctx has just ended. If that fails it comes back when its time is up.
+func (i Item) leave(ctx context.Context, after time.Duration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBack)
+	defer cancel()
+	_ = i.Later(ctx, after)
 }
 
 // Hold keeps the job for another while.
@@ -166,18 +184,18 @@ func (w *Work) Later(ctx context.Context, after time.Duration) error {
 // Sweep ends those at the head of a chain's line that have grown too old, whether or not anybody drains it. An owner
 // calls it now and then. Those that wait for another try are looked at when their pause is over.
 func (q *Queue) Sweep(ctx context.Context, chain string) error {
+	s, err := q.Jobs.Stats(ctx, chain)
+	if err != nil || s.Oldest.IsZero() || time.Since(s.Oldest) < q.youth(chain) {
+		return err
+	}
 	var young []Item
 	defer func() {
 		for _, item := range young {
-			_ = item.Later(ctx, 0) // If that fails, it comes back when its time is up.
+			item.leave(ctx, 0)
 		}
 	}()
 	for len(young) < sweepMost {
-		s, err := q.Jobs.Stats(ctx, chain)
-		if err != nil || s.Waiting == 0 {
-			return err
-		}
-		item, err := q.Jobs.Pull(ctx, chain)
+		item, err := pull(ctx, q.Jobs, chain, sweepFor)
 		if errors.Is(err, ErrEmpty) {
 			return nil
 		}
@@ -187,11 +205,19 @@ func (q *Queue) Sweep(ctx context.Context, chain string) error {
 		rec, _, err := q.read(ctx, string(item.Data))
 		if err == nil && !rec.State.Final() && time.Now().Before(rec.Expires) {
 			young = append(young, item)
-			continue
-		}
-		if _, err = q.begin(ctx, item); err != nil {
+		} else if _, err = q.begin(ctx, item); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// youth is an age at which no job needs to be looked at: max_age; but where it was shorter when the job came, the job's
+// record must not go unseen, and that is kept for longer than jobs.keep.
+func (q *Queue) youth(chain string) time.Duration {
+	cfg := q.Config()
+	if ch := cfg.ChainNamed(chain); ch != nil {
+		return min(ch.Queue.MaxAge, cfg.Jobs.Keep)
+	}
+	return 0
 }
