@@ -243,7 +243,8 @@ type Chain struct {
 	Queue        Queue
 	Off          Off
 	MinRate      MinRate // zero: none
-	Observe      bool    // mode: observe: classify, count, change nothing
+	Sticky       Sticky
+	Observe      bool // mode: observe: classify, count, change nothing
 }
 
 // MinRate is the least speed of a stream's content: fewer bytes in Window is a failure.
@@ -255,10 +256,23 @@ type MinRate struct {
 // Match is one rule: an exact path and a model glob ("*" stands for any run of characters; "" is any model, after all rules that name one).
 type Match struct{ Path, Model string }
 
-// Rung is a target at its position in a chain.
+// Rung is a target at its position in a chain, or several of one model that share the position.
 type Rung struct {
+	Target  *Target  // the first of Members
+	Members []Member // {any: […], weights: […]}; one without weights for a plain target
+	Larger  bool     // takes longer prompts than the rungs before it
+}
+
+// Member is a target that shares a rung, and its share of the rung's first attempts, more than 0.
+type Member struct {
 	Target *Target
-	Larger bool // takes longer prompts than the rungs before it
+	Weight float64
+}
+
+// Sticky keeps a conversation with the target that served it after a failover.
+type Sticky struct {
+	For    time.Duration // since its last turn; 0: not at all
+	Header string        // lower case, names the conversation
 }
 
 // Hold bounds what an attempt may keep back, in bytes and time.
@@ -279,6 +293,7 @@ type Retry struct {
 
 // On says what a verdict class does to the chain. The values are those of the file.
 type On struct {
+	Capacity      string // standard (once more at the standard tier, then next) | next
 	RateLimited   string // next | wait | return | queue
 	MaxWait       time.Duration
 	Refusal       string // next | return
