@@ -76,6 +76,7 @@ func (c *compiler) rungs(p string, f []fileRung) []Rung {
 			continue
 		}
 		rungs[i] = Rung{Target: c.out.Targets[r.Target], Larger: r.Larger}
+		rungs[i].Members = []Member{{rungs[i].Target, 1}}
 		if rungs[i].Target == nil {
 			c.fault(p, "no target is named %.80q%s", r.Target, didYouMean(r.Target, c.keys["targets"]))
 		} else if j := slices.IndexFunc(f, func(o fileRung) bool { return o.Target == r.Target }); j < i {
@@ -177,6 +178,7 @@ func (c *compiler) plainPath(p, got string) bool {
 func (c *compiler) policy(p string, f *fileChain) {
 	on := at(p, "on")
 	c.oneOf(at(p, "commit"), f.Commit, []string{"headers", "first_content", "complete"}, nil)
+	c.oneOf(at(on, "capacity"), f.On.Capacity, []string{"standard", "next"}, nil)
 	c.oneOf(at(on, "rate_limited"), f.On.RateLimited, []string{"next", "wait", "return", "queue"}, nil)
 	c.oneOf(at(on, "refusal"), f.On.Refusal, []string{"next", "return"}, nil)
 	c.oneOf(at(on, "filtered"), f.On.Filtered, []string{"next", "return"}, nil)

@@ -194,6 +194,7 @@ type fileRetry struct {
 }
 
 type fileOn struct {
+	Capacity      string        `yaml:"capacity"`
 	RateLimited   string        `yaml:"rate_limited"`
 	MaxWait       time.Duration `yaml:"max_wait"`
 	Refusal       string        `yaml:"refusal"`
@@ -303,6 +304,7 @@ func defaults() fileRoot {
 			MinRate: fileMinRate{Window: 10 * time.Second},
 			Retry:   fileRetry{On: []string{"server_error", "transport"}, Budget: 0.1},
 			On: fileOn{
+				Capacity:      "standard",
 				RateLimited:   "next",
 				MaxWait:       3 * time.Second,
 				Refusal:       "return",
