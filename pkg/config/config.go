@@ -228,6 +228,7 @@ const (
 type Chain struct {
 	Name         string
 	API          API
+	Endpoint     string // "": the dialect's model calls; otherwise the one other endpoint that it serves, see API.Others
 	Matches      []Match
 	Default      bool
 	SelectHeader bool // select: header, picked by x-llm-chain
@@ -254,6 +255,7 @@ type MinRate struct {
 }
 
 // Match is one rule: an exact path and a model glob ("*" stands for any run of characters; "" is any model, after all rules that name one).
+// Of Gemini's, whose calls name the model, Path is what stands before /{model}:generateContent.
 type Match struct{ Path, Model string }
 
 // Rung is a target at its position in a chain, or several of one model that share the position.
