@@ -80,6 +80,17 @@ func (a API) Has(path string) bool {
 	return ok && endpoint == ""
 }
 
+// Standard is a request path without what a proxy may have put before it, "" where it is none of the dialect's.
+func (a API) Standard(path string) string {
+	rule := a.ruled(path)
+	for _, end := range a.ends() {
+		if prefix, ok := strings.CutSuffix(rule, end); ok {
+			return path[len(prefix):]
+		}
+	}
+	return ""
+}
+
 // endpoint is which of the dialect a match rule with this path means, as Chain.Endpoint has it.
 func (a API) endpoint(rule string) (endpoint string, ok bool) {
 	i := slices.IndexFunc(a.ends(), func(end string) bool { return strings.HasSuffix(rule, end) })

@@ -186,7 +186,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			Capacity: "standard", RateLimited: "next", MaxWait: 3 * time.Second,
 			Refusal: "return", Filtered: "return", TierDowngrade: "observe", ContextLength: "larger",
 		},
-		Cache:     Cache{TTL: 24 * time.Hour},
+		Cache: Cache{TTL: 24 * time.Hour},
 		Queue: Queue{
 			MaxAge:  24 * time.Hour,
 			Message: "The service is temporarily unavailable. The request is queued and will be answered later.",
@@ -227,12 +227,12 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			TLS:      &ClientTLS{"/etc/e/tls.crt", "/etc/e/tls.key", "/etc/e/ca.crt", "understudy.mesh"},
 			CAFile:   "/etc/ssl/cert.pem",
 		},
-		Providers:   map[string]*Provider{
+		Providers: map[string]*Provider{
 			"anthropic": anthropic, "openai": openai, "byo": byo, "gemini": gemini, "bedrock": bedrock, "vertex": vertex,
 			"azure": azure, "gateway": gateway,
 		},
 		Passthrough: []Passthrough{{"/v1/models", openai}, {"/v1", byo}},
-		Targets:     map[string]*Target{
+		Targets: map[string]*Target{
 			"anthropic/sonnet": sonnet, "bedrock/sonnet": aws, "anthropic/haiku": haiku, "gpt-5.1": gpt, "byo/gpt": mirror,
 			"azure/gpt": deployed, "gemini/pro": pro, "vertex/pro": vertexPro, "openai/vectors": vectors, "gateway/vectors": sameVectors,
 		},

@@ -94,7 +94,7 @@ func (b *builder) frontProtected(path string) *routev3.Route {
 		retry = nil
 	}
 	return &routev3.Route{
-		Match:                  exactly(path),
+		Match:                  protected(path),
 		RequestBodyBufferLimit: wrapperspb.UInt64(b.bodyBuffer()),
 		RequestHeadersToAdd:    append(oncePerExchange(), b.tenant()...),
 		Action: forward(&routev3.RouteAction{
