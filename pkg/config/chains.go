@@ -48,7 +48,7 @@ func (c *compiler) chain(p string, f *fileChain, name string) *Chain {
 	}
 	c.mode(at(p, "mode"), f.Mode)
 	ch.Rungs = c.rungs(at(p, "targets"), f.Targets)
-	ch.API = dialect(ch.Rungs)
+	ch.API = ch.dialect()
 	c.oneDialect(at(p, "targets"), ch)
 	c.matches(p, ch, f)
 	c.oneFamily(at(p, "targets"), ch, f.Targets)
@@ -176,6 +176,17 @@ func (c *compiler) unread(p string, f *fileChain, ch *Chain) {
 	}
 	if ch.Off.Answer {
 		c.fault(at(at(p, "off"), "as"), "%s has no answer with a sentence in it: use error", ch.Endpoint)
+	}
+	for _, t := range ch.targets() {
+		c.probeModel(at("targets", t.Name), t, ch)
+	}
+}
+
+// probeModel wants a model that talks: a probe is a model call.
+func (c *compiler) probeModel(p string, t *Target, ch *Chain) {
+	here := at(at(p, "breaker"), "half_open")
+	if t.Breaker.Probe && !c.has(at(at(p, "probe"), "model")) && !c.wrong[here] {
+		c.fault(here, "a probe is a model call, which %s of chain %s is not: name a model for it in probe.model", ch.Endpoint, ch.Name)
 	}
 }
 

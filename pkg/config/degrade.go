@@ -174,11 +174,12 @@ func (c *compiler) downshift(p string, f *fileChain) int {
 // ownAccounts refuses the modes that would take an answer out of the account that it was asked of: a queued request
 // runs without the client's credential, and a cached answer would be given to callers with another.
 func (c *compiler) ownAccounts(list string, ch *Chain) {
-	i := slices.IndexFunc(ch.providers(), func(p *Provider) bool { return p.Auth.FromClient })
+	targets := ch.targets()
+	i := slices.IndexFunc(targets, func(t *Target) bool { return t.Provider != nil && t.Provider.Auth.FromClient })
 	if i < 0 {
 		return
 	}
-	name := ch.providers()[i].Name
+	name := targets[i].Provider.Name
 	if mode := slices.Index(ch.Degrade, "queue"); mode >= 0 {
 		c.fault(index(list, mode), "provider %s takes the client's own credential (auth.from: client), which is not kept: "+
 			"a queued request could not run", name)

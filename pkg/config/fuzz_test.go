@@ -135,10 +135,10 @@ func checkModes(t *testing.T, c *Config, ch *Chain) {
 	if o := ch.Off; o.Message == "" || o.Answer != (o.Status == 200) || !o.Answer && (o.Status < 400 || o.Status > 599) {
 		t.Errorf("off %+v of chain %s is incomplete", o, ch.Name)
 	}
-	for _, p := range ch.providers() {
+	for _, t0 := range ch.targets() {
 		told := c.Tenant.Header != "" || c.Tenant.Metadata != nil
-		if p.Auth.FromClient && (has("queue") || has("cache") && !told) {
-			t.Errorf("chain %s takes answers of %s out of their account", ch.Name, p.Name)
+		if t0.Provider.Auth.FromClient && (has("queue") || has("cache") && !told) {
+			t.Errorf("chain %s takes answers of %s out of their account", ch.Name, t0.Name)
 		}
 	}
 }

@@ -119,12 +119,10 @@ func (t *Target) api() API {
 }
 
 // dialect is that of the first target that has one, or "".
-func dialect(rungs []Rung) API {
-	for _, r := range rungs {
-		for _, m := range r.Members {
-			if api := m.Target.api(); api != "" {
-				return api
-			}
+func (ch *Chain) dialect() API {
+	for _, t := range ch.targets() {
+		if api := t.api(); api != "" {
+			return api
 		}
 	}
 	return ""
@@ -182,15 +180,15 @@ func namesAfterFirst(f []fileRung) []string {
 	return names
 }
 
-// providers are those of ch's targets; one may be there twice.
-func (ch *Chain) providers() []*Provider {
-	var ps []*Provider
+// targets are those that the file names rightly, in the order of the chain.
+func (ch *Chain) targets() []*Target {
+	var ts []*Target
 	for _, r := range ch.Rungs {
 		for _, m := range r.Members {
-			if m.Target != nil && m.Target.Provider != nil {
-				ps = append(ps, m.Target.Provider)
+			if m.Target != nil {
+				ts = append(ts, m.Target)
 			}
 		}
 	}
-	return ps
+	return ts
 }

@@ -144,7 +144,7 @@ func retries(n int) *routev3.RetryPolicy {
 	}
 }
 
-// nothingHere answers a path that is neither protected nor passed through, readably for both dialects' SDKs.
+// nothingHere answers a path that is neither protected nor passed through, readably for the SDKs.
 func nothingHere() *routev3.Route {
 	return &routev3.Route{
 		Match:                everything(),
