@@ -48,88 +48,19 @@ func (c *compiler) chain(p string, f *fileChain, name string) *Chain {
 	}
 	c.mode(at(p, "mode"), f.Mode)
 	ch.Rungs = c.rungs(at(p, "targets"), f.Targets)
-	ch.API = dialect(ch.Rungs)
+	ch.API = ch.dialect()
 	c.oneDialect(at(p, "targets"), ch)
+	c.matches(p, ch, f)
 	c.oneFamily(at(p, "targets"), ch, f.Targets)
-	ch.Matches = c.matches(p, ch.API, f)
 	c.policy(p, f)
 	c.degrade(p, f, ch)
+	ch.Sticky = c.sticky(at(p, "sticky"), &f.Sticky)
+	c.unread(p, f, ch)
 	c.deadlines(p, ch)
 	return ch
 }
 
-// rungs has a rung without a target where the file names one that is not there.
-func (c *compiler) rungs(p string, f []fileRung) []Rung {
-	if len(f) == 0 && !c.wrong[p] {
-		c.fault(p, "needs at least one target")
-	}
-	rungs := make([]Rung, len(f))
-	for i, r := range f {
-		p := index(p, i)
-		if c.wrong[p] {
-			continue
-		}
-		if long := at(p, "target"); r.Target == "" || c.has(long) {
-			p = long
-		}
-		if !c.required(p, r.Target) {
-			continue
-		}
-		rungs[i] = Rung{Target: c.out.Targets[r.Target], Larger: r.Larger}
-		if rungs[i].Target == nil {
-			c.fault(p, "no target is named %.80q%s", r.Target, didYouMean(r.Target, c.keys["targets"]))
-		} else if j := slices.IndexFunc(f, func(o fileRung) bool { return o.Target == r.Target }); j < i {
-			c.fault(p, "%s is rung %d already: a chain tries a target once", r.Target, j)
-		}
-	}
-	if len(f) > 0 && f[0].Larger {
-		c.fault(at(index(p, 0), "larger"), "no rung comes before this one: remove it")
-	}
-	return rungs
-}
-
-// dialect is that of the first rung that has one, or "".
-func dialect(rungs []Rung) API {
-	for _, r := range rungs {
-		if api := r.api(); api != "" {
-			return api
-		}
-	}
-	return ""
-}
-
-func (r Rung) api() API {
-	if r.Target == nil || r.Target.Provider == nil {
-		return ""
-	}
-	return r.Target.Provider.API
-}
-
-func (c *compiler) oneDialect(p string, ch *Chain) {
-	for i, r := range ch.Rungs {
-		if api := r.api(); api != "" && api != ch.API {
-			c.fault(index(p, i), "%s speaks %s, but the chain speaks %s: nothing is translated, so keep to one",
-				r.Target.Name, api, ch.API)
-		}
-	}
-}
-
-func (c *compiler) oneFamily(p string, ch *Chain, f []fileRung) {
-	if len(ch.Rungs) == 0 || ch.Rungs[0].Target == nil {
-		return
-	}
-	first := ch.Rungs[0].Target.Family
-	for i, r := range ch.Rungs {
-		if r.Target == nil || r.Target.Family == first || f[i].Validated || first == "" || r.Target.Family == "" {
-			continue
-		}
-		c.fault(index(p, i), "%s is of another model family (%s) than rung 0 (%s): "+
-			"write {target: %s, validated: true} if its answers were checked",
-			r.Target.Name, r.Target.Family, first, r.Target.Name)
-	}
-}
-
-func (c *compiler) matches(p string, api API, f *fileChain) []Match {
+func (c *compiler) matches(p string, ch *Chain, f *fileChain) {
 	sel, list := at(p, "select"), at(p, "match")
 	if c.has(sel) {
 		c.oneOf(sel, f.Select, []string{"header"}, nil)
@@ -137,28 +68,35 @@ func (c *compiler) matches(p string, api API, f *fileChain) []Match {
 	if len(f.Match) == 0 && !c.has(sel) && !c.wrong[list] {
 		c.fault(p, "no request can reach it: add match rules, or select: header")
 	}
-	var out []Match
 	for i, m := range f.Match {
 		p := index(list, i)
 		if c.has(at(p, "model")) && !c.wrong[at(p, "model")] {
 			c.required(at(p, "model"), m.Model)
 		}
-		if c.matchPath(at(p, "path"), m.Path, api) {
-			out = append(out, Match(m))
+		if c.matchPath(at(p, "path"), m.Path, ch) {
+			ch.Matches = append(ch.Matches, Match(m))
 		}
 	}
-	return out
 }
 
-func (c *compiler) matchPath(p, got string, api API) bool {
+// matchPath refuses a path that is not one of ch's dialect and, after its first rule, of its endpoint.
+func (c *compiler) matchPath(p, got string, ch *Chain) bool {
 	if !c.plainPath(p, got) {
 		return false
 	}
-	if api == "" || api.Has(got) {
-		return true
+	endpoint, ok := ch.API.endpoint(got)
+	switch {
+	case ch.API == "":
+	case !ok:
+		c.fault(p, "not supported yet: the paths of %s end in %s", ch.API, either(ch.API.ends()))
+		return false
+	case len(ch.Matches) == 0:
+		ch.Endpoint = endpoint
+	case endpoint != ch.Endpoint:
+		c.fault(p, "is of another kind than %s: a chain serves model calls, or one other endpoint", ch.Matches[0].Path)
+		return false
 	}
-	c.fault(p, "not supported yet: the paths of %s end in %s", api, either(api.Paths()))
-	return false
+	return true
 }
 
 // plainPath checks a path that is compared byte by byte.
@@ -177,6 +115,7 @@ func (c *compiler) plainPath(p, got string) bool {
 func (c *compiler) policy(p string, f *fileChain) {
 	on := at(p, "on")
 	c.oneOf(at(p, "commit"), f.Commit, []string{"headers", "first_content", "complete"}, nil)
+	c.oneOf(at(on, "capacity"), f.On.Capacity, []string{"standard", "next"}, nil)
 	c.oneOf(at(on, "rate_limited"), f.On.RateLimited, []string{"next", "wait", "return", "queue"}, nil)
 	c.oneOf(at(on, "refusal"), f.On.Refusal, []string{"next", "return"}, nil)
 	c.oneOf(at(on, "filtered"), f.On.Filtered, []string{"next", "return"}, nil)
@@ -215,6 +154,58 @@ func (c *compiler) minRate(p string, f *fileMinRate) MinRate {
 		c.fault(rate, "required, but missing")
 	}
 	return MinRate{BytesPerSecond: int64(f.BytesPerSecond), Window: f.Window}
+}
+
+// unread refuses what would need the answers of an endpoint that are not read.
+func (c *compiler) unread(p string, f *fileChain, ch *Chain) {
+	if ch.Endpoint == "" {
+		return
+	}
+	for _, key := range []string{
+		at(p, "commit"), at(p, "hold"), at(p, "min_rate"), at(at(p, "deadlines"), "first_content"),
+		at(at(p, "on"), "refusal"), at(at(p, "on"), "tier_downgrade"),
+	} {
+		if c.has(key) {
+			c.fault(key, "says nothing for %s, whose answers are judged by their status alone: remove it", ch.Endpoint)
+		}
+	}
+	for i, mode := range f.Degrade {
+		if here := index(at(p, "degrade"), i); mode != "off" && !c.wrong[here] {
+			c.fault(here, "%s is for model calls: %s has off", mode, ch.Endpoint)
+		}
+	}
+	if ch.Off.Answer {
+		c.fault(at(at(p, "off"), "as"), "%s has no answer with a sentence in it: use error", ch.Endpoint)
+	}
+	for _, t := range ch.targets() {
+		c.probeModel(at("targets", t.Name), t, ch)
+	}
+}
+
+// probeModel wants a model that talks: a probe is a model call.
+func (c *compiler) probeModel(p string, t *Target, ch *Chain) {
+	here := at(at(p, "breaker"), "half_open")
+	if t.Breaker.Probe && !c.has(at(at(p, "probe"), "model")) && !c.wrong[here] {
+		c.fault(here, "a probe is a model call, which %s of chain %s is not: name a model for it in probe.model", ch.Endpoint, ch.Name)
+	}
+}
+
+func (c *compiler) sticky(p string, f *fileSticky) Sticky {
+	if !c.has(p) || c.wrong[p] {
+		return Sticky{}
+	}
+	name, header := strings.ToLower(f.Header), at(p, "header")
+	if f.For == 0 && !c.has(at(p, "for")) {
+		c.fault(at(p, "for"), "required, but missing")
+	}
+	switch {
+	case !c.required(header, name):
+	case !headerName.MatchString(name):
+		c.fault(header, "is no header name")
+	case reservedHeader(name), slices.Contains(c.credentialHeaders(), name):
+		c.fault(header, "%s names no conversation: it is a credential, or belongs to the connection, to Envoy or to this service", name)
+	}
+	return Sticky{For: f.For, Header: name}
 }
 
 // deadlines refuses one that the total always beats, where the file sets both.

@@ -129,6 +129,10 @@ func (r *reader) value(path string, n *yaml.Node, v reflect.Value) {
 	case reflect.Struct:
 		r.object(path, n, v)
 	case reflect.Map:
+		if v.Type().Elem().Kind() == reflect.String {
+			r.words(path, n, v)
+			return
+		}
 		r.named(path, n, v)
 	case reflect.Slice:
 		r.list(path, n, v)
@@ -172,6 +176,17 @@ func (r *reader) named(path string, n *yaml.Node, v reflect.Value) {
 		r.value(at(path, key), val, elem.Elem())
 		out.SetMapIndex(reflect.ValueOf(key), elem)
 		r.keys[path] = append(r.keys[path], key)
+	})
+	v.Set(out)
+}
+
+// words reads a map of words to words.
+func (r *reader) words(path string, n *yaml.Node, v reflect.Value) {
+	out := reflect.MakeMap(v.Type())
+	r.entries(path, n, func(key string, _ int, val *yaml.Node) {
+		word := reflect.New(v.Type().Elem()).Elem()
+		r.value(at(path, key), val, word)
+		out.SetMapIndex(reflect.ValueOf(key), word)
 	})
 	v.Set(out)
 }

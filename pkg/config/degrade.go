@@ -160,16 +160,12 @@ func (c *compiler) downshift(p string, f *fileChain) int {
 	if c.wrong[key] || !c.required(key, f.DownshiftFrom) {
 		return 0
 	}
-	var names []string
-	for _, r := range f.Targets {
-		names = append(names, r.Target)
-	}
-	rung := slices.Index(names, f.DownshiftFrom)
+	rung := slices.IndexFunc(f.Targets, func(r fileRung) bool { return slices.Contains(r.names(), f.DownshiftFrom) })
 	switch {
 	case rung < 0 && !c.wrong[at(p, "targets")]:
-		c.fault(key, "the chain has no target %.80q%s", f.DownshiftFrom, didYouMean(f.DownshiftFrom, names[min(1, len(names)):]))
+		c.fault(key, "the chain has no target %.80q%s", f.DownshiftFrom, didYouMean(f.DownshiftFrom, namesAfterFirst(f.Targets)))
 	case rung == 0:
-		c.fault(key, "%s is the first target: none would be left to try before the downshift", f.DownshiftFrom)
+		c.fault(key, "%s is of the first rung: none would be left to try before the downshift", f.DownshiftFrom)
 	}
 	c.inLadder(key, "downshift", p, f)
 	return max(rung, 0)
@@ -178,13 +174,12 @@ func (c *compiler) downshift(p string, f *fileChain) int {
 // ownAccounts refuses the modes that would take an answer out of the account that it was asked of: a queued request
 // runs without the client's credential, and a cached answer would be given to callers with another.
 func (c *compiler) ownAccounts(list string, ch *Chain) {
-	i := slices.IndexFunc(ch.Rungs, func(r Rung) bool {
-		return r.Target != nil && r.Target.Provider != nil && r.Target.Provider.Auth.FromClient
-	})
+	targets := ch.targets()
+	i := slices.IndexFunc(targets, func(t *Target) bool { return t.Provider != nil && t.Provider.Auth.FromClient })
 	if i < 0 {
 		return
 	}
-	name := ch.Rungs[i].Target.Provider.Name
+	name := targets[i].Provider.Name
 	if mode := slices.Index(ch.Degrade, "queue"); mode >= 0 {
 		c.fault(index(list, mode), "provider %s takes the client's own credential (auth.from: client), which is not kept: "+
 			"a queued request could not run", name)

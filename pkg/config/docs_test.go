@@ -22,7 +22,7 @@ func keysOf(path string, v reflect.Value) []key {
 	switch {
 	case v.Type() == reflect.TypeFor[unsupported]():
 		return []key{{path: path, unsupported: true}}
-	case v.Kind() == reflect.Map:
+	case v.Kind() == reflect.Map && v.Type().Elem().Kind() != reflect.String:
 		return keysOf(path+".NAME", v.MapIndex(reflect.ValueOf("*")).Elem())
 	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct:
 		return keysOf(path+"[]", reflect.New(v.Type().Elem()).Elem())

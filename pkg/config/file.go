@@ -66,18 +66,20 @@ type fileClientTLS struct {
 }
 
 type fileProvider struct {
-	API        string      `yaml:"api"`
-	Platform   string      `yaml:"platform"`
-	Endpoint   string      `yaml:"endpoint"`
-	Insecure   bool        `yaml:"insecure"`
-	Auth       fileAuth    `yaml:"auth"`
-	TierCheck  bool        `yaml:"tier_check"`
-	Cluster    string      `yaml:"cluster"`
-	CA         string      `yaml:"ca"`
-	RateLimits string      `yaml:"rate_limits"`
-	StatusFeed fileFeed    `yaml:"status_feed"`
-	Region     unsupported `yaml:"region"`
-	Project    unsupported `yaml:"project"`
+	API        string   `yaml:"api"`
+	Platform   string   `yaml:"platform"`
+	Surface    string   `yaml:"surface"`
+	Region     string   `yaml:"region"`
+	Project    string   `yaml:"project"`
+	APIVersion string   `yaml:"api_version"`
+	Endpoint   string   `yaml:"endpoint"`
+	Insecure   bool     `yaml:"insecure"`
+	Auth       fileAuth `yaml:"auth"`
+	TierCheck  bool     `yaml:"tier_check"`
+	Cluster    string   `yaml:"cluster"`
+	CA         string   `yaml:"ca"`
+	RateLimits string   `yaml:"rate_limits"`
+	StatusFeed fileFeed `yaml:"status_feed"`
 }
 
 type fileFeed struct {
@@ -87,12 +89,14 @@ type fileFeed struct {
 }
 
 type fileAuth struct {
-	Header string      `yaml:"header"`
-	Secret string      `yaml:"secret"`
-	Bearer string      `yaml:"bearer"`
-	From   string      `yaml:"from"`
-	AWS    unsupported `yaml:"aws"`
-	GCP    unsupported `yaml:"gcp"`
+	Header string `yaml:"header"`
+	Secret string `yaml:"secret"`
+	Bearer string `yaml:"bearer"`
+	AWS    string `yaml:"aws"`
+	GCP    string `yaml:"gcp"`
+	Azure  string `yaml:"azure"`
+	From   string `yaml:"from"`
+	None   bool   `yaml:"none"`
 }
 
 type filePassthrough struct {
@@ -104,10 +108,19 @@ type fileTarget struct {
 	Provider    string      `yaml:"provider"`
 	Model       string      `yaml:"model"`
 	ModelFamily string      `yaml:"model_family"`
+	ServiceTier string      `yaml:"service_tier"`
+	Speed       string      `yaml:"speed"`
+	Limits      fileLimits  `yaml:"limits"`
 	Breaker     fileBreaker `yaml:"breaker"`
 	Probe       fileProbe   `yaml:"probe"`
-	ServiceTier unsupported `yaml:"service_tier"`
 	Price       unsupported `yaml:"price"`
+}
+
+type fileLimits struct {
+	MaxOutput int               `yaml:"max_output"`
+	Drop      []string          `yaml:"drop"`
+	Betas     map[string]string `yaml:"betas"`
+	Lacks     []string          `yaml:"lacks"`
 }
 
 type fileBreaker struct {
@@ -151,6 +164,7 @@ type fileChain struct {
 	Cache         fileCache     `yaml:"cache"`
 	Queue         fileQueue     `yaml:"queue"`
 	Off           fileOff       `yaml:"off"`
+	Sticky        fileSticky    `yaml:"sticky"`
 	Mode          string        `yaml:"mode"`
 	Budget        unsupported   `yaml:"budget"`
 	Idempotency   unsupported   `yaml:"idempotency"`
@@ -163,12 +177,22 @@ type fileMatch struct {
 
 // fileRung is a target's name, or a mapping when there is more to say.
 type fileRung struct {
-	Target    string `yaml:"target"`
-	Validated bool   `yaml:"validated"`
-	Larger    bool   `yaml:"larger"`
+	Target    string    `yaml:"target"`
+	Any       []string  `yaml:"any"`
+	Weights   []float64 `yaml:"weights"`
+	Validated bool      `yaml:"validated"`
+	Larger    bool      `yaml:"larger"`
 }
 
 func (r *fileRung) short(name string) { r.Target = name }
+
+// names are the targets of the rung.
+func (r *fileRung) names() []string {
+	if len(r.Any) > 0 {
+		return r.Any
+	}
+	return []string{r.Target}
+}
 
 type fileHold struct {
 	Bytes size          `yaml:"bytes"`
@@ -194,6 +218,7 @@ type fileRetry struct {
 }
 
 type fileOn struct {
+	Capacity      string        `yaml:"capacity"`
 	RateLimited   string        `yaml:"rate_limited"`
 	MaxWait       time.Duration `yaml:"max_wait"`
 	Refusal       string        `yaml:"refusal"`
@@ -225,6 +250,11 @@ type fileOff struct {
 	Message string `yaml:"message"`
 	As      string `yaml:"as"`
 	Force   bool   `yaml:"force"`
+}
+
+type fileSticky struct {
+	For    time.Duration `yaml:"for"`
+	Header string        `yaml:"header"`
 }
 
 type fileJobs struct {
@@ -279,7 +309,7 @@ func defaults() fileRoot {
 			WhenServiceDown: "closed",
 			CAFile:          "/etc/ssl/certs/ca-certificates.crt",
 		},
-		Providers: map[string]*fileProvider{"*": {Platform: "native", TierCheck: true, RateLimits: "account"}},
+		Providers: map[string]*fileProvider{"*": {Platform: "native", Surface: "invoke", TierCheck: true, RateLimits: "account"}},
 		Targets: map[string]*fileTarget{"*": {
 			Breaker: fileBreaker{
 				Failures:   5,
@@ -303,6 +333,7 @@ func defaults() fileRoot {
 			MinRate: fileMinRate{Window: 10 * time.Second},
 			Retry:   fileRetry{On: []string{"server_error", "transport"}, Budget: 0.1},
 			On: fileOn{
+				Capacity:      "standard",
 				RateLimited:   "next",
 				MaxWait:       3 * time.Second,
 				Refusal:       "return",

@@ -53,7 +53,7 @@ func checkFaults(t *testing.T, err error) {
 
 func checkConfig(t *testing.T, c *Config) {
 	for _, p := range c.Providers {
-		if p.API == "" || p.Endpoint == nil || p.Auth.FromClient == (p.Auth.Header != "") {
+		if p.API == "" || p.Endpoint == nil || p.Endpoint.Hostname() == "" || credentials(p.Auth) != 1 || platformOf(p.Platform).apis == nil {
 			t.Errorf("provider %+v is incomplete", p)
 		}
 	}
@@ -87,17 +87,35 @@ func checkConfig(t *testing.T, c *Config) {
 			t.Errorf("chain %+v is incomplete", ch)
 		}
 		for _, r := range ch.Rungs {
-			if r.Target == nil || r.Target.Provider == nil || r.Target.Provider.API != ch.API {
-				t.Errorf("rung %+v does not fit chain %s", r, ch.Name)
+			if len(r.Members) == 0 || r.Members[0].Target != r.Target {
+				t.Errorf("rung %+v of chain %s is incomplete", r, ch.Name)
+			}
+			for _, m := range r.Members {
+				if m.Target == nil || m.Target.Provider.API != ch.API || !(m.Weight > 0) || m.Target.Family != r.Target.Family {
+					t.Errorf("member %+v does not fit chain %s", m, ch.Name)
+				}
 			}
 		}
 		checkModes(t, c, ch)
 		for _, m := range ch.Matches {
-			if _, ok := c.Chain(m.Path, "no such model", ""); !ok {
-				t.Errorf("Chain(%q) has no default", m.Path)
+			for _, path := range ch.API.calls(m.Path) {
+				if _, ok := c.Chain(path, "no such model", ""); !ok || c.Primary(path) == nil {
+					t.Errorf("Chain(%q) has no default", path)
+				}
 			}
 		}
 	}
+}
+
+// credentials is how many a says to use.
+func credentials(a Auth) int {
+	n := 0
+	for _, is := range []bool{a.FromClient, a.None, a.AWS != "", a.GCP != "", a.Entra != "", a.Header != ""} {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 func checkModes(t *testing.T, c *Config, ch *Chain) {
@@ -117,10 +135,10 @@ func checkModes(t *testing.T, c *Config, ch *Chain) {
 	if o := ch.Off; o.Message == "" || o.Answer != (o.Status == 200) || !o.Answer && (o.Status < 400 || o.Status > 599) {
 		t.Errorf("off %+v of chain %s is incomplete", o, ch.Name)
 	}
-	for _, r := range ch.Rungs {
+	for _, t0 := range ch.targets() {
 		told := c.Tenant.Header != "" || c.Tenant.Metadata != nil
-		if r.Target.Provider.Auth.FromClient && (has("queue") || has("cache") && !told) {
-			t.Errorf("chain %s takes answers of %s out of their account", ch.Name, r.Target.Name)
+		if t0.Provider.Auth.FromClient && (has("queue") || has("cache") && !told) {
+			t.Errorf("chain %s takes answers of %s out of their account", ch.Name, t0.Name)
 		}
 	}
 }

@@ -6,31 +6,15 @@ import (
 	"strings"
 )
 
-// Paths are the paths of a dialect that can be protected. A proxy may put a prefix before them.
-func (a API) Paths() []string {
-	switch a {
-	case Anthropic:
-		return []string{"/v1/messages"}
-	case OpenAI:
-		return []string{"/v1/chat/completions", "/v1/responses"}
-	}
-	return nil
-}
-
-// Has reports whether path is one of the dialect's, with or without a prefix.
-func (a API) Has(path string) bool {
-	return slices.ContainsFunc(a.Paths(), func(p string) bool { return strings.HasSuffix(path, p) })
-}
-
 // Chain finds the chain of a request: the one that header (x-llm-chain) names, if that chain says `select: header` and
-// speaks the dialect of path; else the first whose rule fits path and model; else the default of the path.
+// path is a call of its kind; else the first whose rule fits path and model; else the default of the path.
 // A query in path is not looked at.
 func (c *Config) Chain(path, model, header string) (*Chain, bool) {
 	path, _, _ = strings.Cut(path, "?")
 	return c.first(
-		func(ch *Chain) bool { return ch.SelectHeader && ch.Name == header && ch.API.Has(path) },
-		func(ch *Chain) bool { return ch.matches(path, model) },
-		func(ch *Chain) bool { return ch.defaultFor(path) },
+		func(ch *Chain) bool { return ch.SelectHeader && ch.Name == header && ch.has(path) },
+		func(ch *Chain) bool { return ch.matches(ch.API.ruled(path), model) },
+		func(ch *Chain) bool { return ch.defaultFor(ch.API.ruled(path)) },
 	)
 }
 
@@ -50,6 +34,27 @@ func (c *Config) first(rules ...func(*Chain) bool) (*Chain, bool) {
 	return nil, false
 }
 
+// Primary is the target of a request on path that nobody else has a say in: the first of the path's default chain, or
+// where there is none of the first chain that can be selected there. It is nil where no chain is.
+func (c *Config) Primary(path string) *Target {
+	ch, ok := c.Chain(path, "", "")
+	if !ok {
+		ch, ok = c.first(func(ch *Chain) bool { return ch.MayTake(path) })
+	}
+	if !ok || len(ch.Rungs) == 0 {
+		return nil
+	}
+	return ch.Rungs[0].Target
+}
+
+// MayTake reports whether ch gets some of the requests on path: by a rule, by x-llm-chain, or as the default.
+func (ch *Chain) MayTake(path string) bool {
+	ruled := ch.API.ruled(path)
+	return ch.SelectHeader && ch.has(path) || ch.defaultFor(ruled) ||
+		slices.ContainsFunc(ch.Matches, func(m Match) bool { return m.Path == ruled })
+}
+
+// matches, as all that follow, takes a path as rules name it.
 func (ch *Chain) matches(path, model string) bool {
 	return slices.ContainsFunc(ch.Matches, func(m Match) bool {
 		return m.Path == path && !m.any() && MatchModel(m.Model, model)
@@ -59,7 +64,7 @@ func (ch *Chain) matches(path, model string) bool {
 // defaultFor reports whether ch takes what no rule with a model takes on path.
 func (ch *Chain) defaultFor(path string) bool {
 	if len(ch.Matches) == 0 {
-		return ch.Default && slices.Contains(ch.API.Paths(), path)
+		return ch.Default && slices.Contains(ch.API.roots(), path)
 	}
 	return slices.ContainsFunc(ch.Matches, func(m Match) bool {
 		return m.Path == path && (ch.Default || m.any())
@@ -69,25 +74,28 @@ func (ch *Chain) defaultFor(path string) bool {
 // any reports whether the rule names no model. Such a rule comes after those that do, wherever it stands.
 func (m Match) any() bool { return strings.Trim(m.Model, "*") == "" }
 
-// Protected is every exact path that a chain serves, sorted: those of match rules, and where a chain can be selected
-// by header the standard ones of its dialect.
+// Protected is every path that a chain serves, sorted: those of match rules, and where a chain can be selected by
+// header the standard ones of its kind. It is exact, but for "{model}" of Gemini's, which stands for one segment.
 func (c *Config) Protected() []string {
 	paths := map[string]bool{}
 	for _, ch := range c.Chains {
-		for _, p := range ch.paths() {
-			paths[p] = true
+		for _, rule := range ch.paths() {
+			for _, p := range ch.API.calls(rule) {
+				paths[p] = true
+			}
 		}
 	}
 	return slices.Sorted(maps.Keys(paths))
 }
 
+// paths may hold one twice.
 func (ch *Chain) paths() []string {
 	var paths []string
 	for _, m := range ch.Matches {
 		paths = append(paths, m.Path)
 	}
 	if ch.SelectHeader {
-		paths = append(paths, ch.API.Paths()...)
+		paths = append(paths, ch.standard()...)
 	}
 	return paths
 }

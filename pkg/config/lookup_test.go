@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"slices"
 	"testing"
 )
@@ -63,15 +64,128 @@ func TestChainOfARequest(t *testing.T) {
 		{"a chain by header takes each path of its dialect", "/v1/responses", "", "openai", "openai"},
 		{"a path for the header only, without it", "/v1/responses", "", "", ""},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			got := ""
-			if ch, ok := c.Chain(row.path, row.model, row.header); ok {
-				got = ch.Name
-			}
-			if got != row.want {
-				t.Errorf("Chain(%q, %q, %q) = %q, want %q", row.path, row.model, row.header, got, row.want)
-			}
-		})
+		t.Run(row.name, func(t *testing.T) { checkChain(t, c, row.path, row.model, row.header, row.want) })
+	}
+}
+
+const geminiAndVectors = `
+providers:
+  g: {api: gemini, auth: {from: client}}
+  o: {api: openai, endpoint: https://o.example, auth: {from: client}}
+passthrough:
+  - {path: /v1beta/models, provider: g}
+targets:
+  g/x: {provider: g, model: x}
+  g/y: {provider: g, model: y}
+  o/x: {provider: o, model: x}
+chains:
+  pro:
+    match: [{path: /v1beta/models, model: "gemini-*-pro"}]
+    targets: [g/x]
+  rest:
+    match: [{path: /v1beta/models}, {path: /team/v1/models}]
+    targets: [g/y]
+  named: {select: header, targets: [g/x]}
+  vectors:
+    match: [{path: /team/v1/embeddings}]
+    select: header
+    targets: [o/x]
+  chat: {select: header, default: true, targets: [o/x]}
+`
+
+func TestChainOfAPathThatNamesTheModel(t *testing.T) {
+	c := mustParse(t, geminiAndVectors)
+	for _, row := range []struct{ name, path, model, header, want string }{
+		{"a rule with the model", "/v1beta/models/gemini-3-pro:generateContent", "gemini-3-pro", "", "pro"},
+		{"of a stream, with a query", "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse", "gemini-3-pro", "", "pro"},
+		{"another model", "/v1beta/models/gemini-3-flash:generateContent", "gemini-3-flash", "", "rest"},
+		{"before the model is known", "/v1beta/models/gemini-3-pro:generateContent", "", "", "rest"},
+		{"the place of any model", "/v1beta/models/{model}:generateContent", "", "", "rest"},
+		{"under a prefix, in the other version", "/team/v1/models/gemini-3-pro:generateContent", "gemini-3-pro", "", "rest"},
+		{"under a prefix that no rule has", "/other/v1beta/models/gemini-3-pro:generateContent", "gemini-3-pro", "", ""},
+		{"a header picks a chain under any prefix", "/other/v1beta/models/gemini-3-pro:generateContent", "gemini-3-pro", "named", "named"},
+		{"another call of the model", "/v1beta/models/gemini-3-pro:countTokens", "gemini-3-pro", "named", ""},
+		{"the list of models", "/v1beta/models", "", "named", ""},
+		{"a model's own page", "/v1beta/models/gemini-3-pro", "", "named", ""},
+		{"no model", "/v1beta/models/:generateContent", "", "named", ""},
+		{"a path without any slash", "x:generateContent", "x", "named", ""},
+		{"more than the model", "/v1beta/models/gemini-3-pro/x:generateContent", "gemini-3-pro", "named", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) { checkChain(t, c, row.path, row.model, row.header, row.want) })
+	}
+}
+
+func TestChainOfAnotherEndpoint(t *testing.T) {
+	c := mustParse(t, geminiAndVectors)
+	for _, row := range []struct{ name, path, header, want string }{
+		{"its rule", "/team/v1/embeddings", "", "vectors"},
+		{"a header picks it on its own endpoint", "/v1/embeddings", "vectors", "vectors"},
+		{"a header cannot pick it for a model call", "/v1/responses", "vectors", "chat"},
+		{"a header cannot pick it for yet another endpoint", "/v1/moderations", "vectors", ""},
+		{"a chain of model calls is nothing for it", "/v1/embeddings", "chat", ""},
+		{"the default of model calls is none of it", "/v1/embeddings", "", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) { checkChain(t, c, row.path, "x", row.header, row.want) })
+	}
+}
+
+func checkChain(t *testing.T, c *Config, path, model, header, want string) {
+	t.Helper()
+	got := ""
+	if ch, ok := c.Chain(path, model, header); ok {
+		got = ch.Name
+	}
+	if got != want {
+		t.Errorf("Chain(%q, %q, %q) = %q, want %q", path, model, header, got, want)
+	}
+}
+
+func TestEveryProtectedPathHasAPrimary(t *testing.T) {
+	c := mustParse(t, geminiAndVectors)
+	got := map[string]string{}
+	for _, path := range c.Protected() {
+		got[path] = c.Primary(path).Name
+	}
+	want := map[string]string{
+		"/v1beta/models/{model}:generateContent":        "g/y",
+		"/v1beta/models/{model}:streamGenerateContent":  "g/y",
+		"/team/v1/models/{model}:generateContent":       "g/y",
+		"/team/v1/models/{model}:streamGenerateContent": "g/y",
+		"/team/v1/embeddings":                           "o/x",
+		"/v1/embeddings":                                "o/x",
+		"/v1/chat/completions":                          "o/x",
+		"/v1/responses":                                 "o/x",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("primaries of Protected() = %q, want %q", got, want)
+	}
+	if got := c.Primary("/v1/files"); got != nil {
+		t.Errorf("Primary(/v1/files) = %v, want none", got)
+	}
+}
+
+func TestStandardPathIsWithoutThePrefix(t *testing.T) {
+	for _, row := range []struct {
+		api        API
+		path, want string
+	}{
+		{Anthropic, "/v1/messages", "/v1/messages"},
+		{Anthropic, "/a/b/v1/messages", "/v1/messages"},
+		{Anthropic, "/v1/embeddings", ""},
+		{OpenAI, "/a/v1/embeddings", "/v1/embeddings"},
+		{OpenAI, "/a/v1/responses", "/v1/responses"},
+		{OpenAI, "/v1/responses/resp_1", ""},
+		{Gemini, "/a/v1beta/models/m:generateContent", "/v1beta/models/m:generateContent"},
+		{Gemini, "/a/v1/models/{model}:streamGenerateContent", "/v1/models/{model}:streamGenerateContent"},
+		{Gemini, "/v1beta/models", ""},
+		{"", "/v1/messages", ""},
+	} {
+		if got := row.api.Standard(row.path); got != row.want {
+			t.Errorf("%s.Standard(%q) = %q, want %q", row.api, row.path, got, row.want)
+		}
+		if got, want := row.api.Has(row.path), row.want != "" && !slices.Contains(row.api.Others(), row.want); got != want {
+			t.Errorf("%s.Has(%q) = %t, want %t", row.api, row.path, got, want)
+		}
 	}
 }
 

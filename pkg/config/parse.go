@@ -77,12 +77,19 @@ func (c *compiler) oneOf(path, got string, now, later []string) {
 }
 
 // either is a list as a sentence has it: a, b or c.
-func either(words []string) string {
-	last := len(words) - 1
-	if last == 0 {
-		return words[0]
+func either[S ~string](words []S) string {
+	var b strings.Builder
+	for i, w := range words {
+		switch i {
+		case 0:
+		case len(words) - 1:
+			b.WriteString(" or ")
+		default:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(w))
 	}
-	return strings.Join(words[:last], ", ") + " or " + words[last]
+	return b.String()
 }
 
 // required checks that a string is there.

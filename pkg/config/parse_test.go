@@ -91,10 +91,7 @@ func TestPlannedFileIsRefusedOnlyForWhatIsNotSupportedYet(t *testing.T) {
 		got = append(got, f.Path)
 	}
 	want := []string{
-		"providers.bedrock.platform", "providers.bedrock.region", "providers.bedrock.auth.aws",
-		"providers.vertex.platform", "providers.vertex.project", "providers.vertex.region", "providers.vertex.auth.gcp",
-		"providers.azure.platform",
-		"targets.anthropic/sonnet.service_tier", "targets.anthropic/sonnet.price",
+		"targets.anthropic/sonnet.price",
 		"targets.bedrock/sonnet.price", "targets.anthropic/haiku.price",
 		"chains.support-chat.budget", "chains.support-chat.idempotency",
 	}
@@ -110,7 +107,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	anthropic := &Provider{
-		Name: "anthropic", API: Anthropic, Cluster: "llm-anthropic",
+		Name: "anthropic", API: Anthropic, Platform: Native, Cluster: "llm-anthropic",
 		Endpoint: &url.URL{Scheme: "https", Host: "api.anthropic.com"},
 		Auth:     Auth{Header: "x-api-key", Secret: secretOf(t, "env:UNDERSTUDY_TEST_KEY")},
 		StatusFeed: &StatusFeed{
@@ -118,7 +115,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 		},
 	}
 	openai := &Provider{
-		Name: "openai", API: OpenAI, TierCheck: true, Cluster: "openai-main", CA: "/etc/u/llm-ca.crt",
+		Name: "openai", API: OpenAI, Platform: Native, TierCheck: true, Cluster: "openai-main", CA: "/etc/u/llm-ca.crt",
 		Endpoint: &url.URL{Scheme: "https", Host: "llm.example.com:8443", Path: "/openai"},
 		Auth:     Auth{Header: "authorization", Prefix: "Bearer ", Secret: secretOf(t, "file:/nowhere/key")}, SharedLimits: true,
 		StatusFeed: &StatusFeed{
@@ -126,7 +123,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 		},
 	}
 	byo := &Provider{
-		Name: "byo", API: OpenAI, TierCheck: true, Cluster: "llm-byo",
+		Name: "byo", API: OpenAI, Platform: Native, TierCheck: true, Cluster: "llm-byo",
 		Endpoint: &url.URL{Scheme: "http", Host: "10.0.0.7:8000"},
 		Auth:     Auth{FromClient: true}, SharedLimits: true,
 	}
@@ -137,28 +134,79 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 		Failures: 9, Ratio: Ratio{0.5, 2 * time.Minute, 30}, OpenFor: 90 * time.Second, MaxOpenFor: 20 * time.Minute,
 		Probe: true, Ramp: Ramp{5 * time.Second, 0.25},
 	}
-	sonnet := &Target{"anthropic/sonnet", anthropic, "claude-sonnet-5", "claude-sonnet-5", usual, Probe{"claude-sonnet-5", 1}}
-	haiku := &Target{"anthropic/haiku", anthropic, "claude-haiku-4.5", "claude-haiku-4.5", calm, Probe{"claude-haiku-4.5", 1}}
-	gpt := &Target{"gpt-5.1", openai, "gpt-5.1", "five", calm, Probe{"gpt-5.1-nano", 16}}
-	mirror := &Target{"byo/gpt", byo, "mirror", "five", usual, Probe{"mirror", 1}}
+	gemini := &Provider{
+		Name: "gemini", API: Gemini, Platform: Native, TierCheck: true, Cluster: "llm-gemini",
+		Endpoint: &url.URL{Scheme: "https", Host: "generativelanguage.googleapis.com"},
+		Auth:     Auth{Header: "x-goog-api-key", Secret: secretOf(t, "file:/nowhere/key")}, SharedLimits: true,
+	}
+	bedrock := &Provider{
+		Name: "bedrock", API: Anthropic, Platform: Bedrock, Surface: Messages, Region: "us-east-1", TierCheck: true,
+		Cluster: "llm-bedrock", Endpoint: &url.URL{Scheme: "https", Host: "bedrock-runtime.us-east-1.amazonaws.com"},
+		Auth: Auth{AWS: "profile:llm"}, SharedLimits: true,
+	}
+	vertex := &Provider{
+		Name: "vertex", API: Gemini, Platform: Vertex, Region: "eu", Project: "acme-prod", TierCheck: true,
+		Cluster: "llm-vertex", Endpoint: &url.URL{Scheme: "https", Host: "aiplatform.eu.rep.googleapis.com"},
+		Auth: Auth{GCP: "file:/etc/u/vertex.json"}, SharedLimits: true,
+	}
+	azure := &Provider{
+		Name: "azure", API: OpenAI, Platform: Azure, APIVersion: "2025-04-01-preview", TierCheck: true,
+		Cluster: "llm-azure", Endpoint: &url.URL{Scheme: "https", Host: "acme.openai.azure.com"},
+		Auth: Auth{Entra: "default"}, SharedLimits: true,
+	}
+	gateway := &Provider{
+		Name: "gateway", API: OpenAI, Platform: Native, TierCheck: true, Cluster: "llm-gateway",
+		Endpoint: &url.URL{Scheme: "http", Host: "127.0.0.1:4000"}, Auth: Auth{None: true}, SharedLimits: true,
+	}
+	target := func(name string, p *Provider, model, family string) *Target {
+		return &Target{Name: name, Provider: p, Model: model, Family: family, Breaker: usual, Probe: Probe{model, 1}}
+	}
+	sonnet := target("anthropic/sonnet", anthropic, "claude-sonnet-5", "claude-sonnet-5")
+	sonnet.Tier, sonnet.Speed = "standard_only", "fast"
+	aws := target("bedrock/sonnet", bedrock, "anthropic.claude-sonnet-5", "claude-sonnet-5")
+	haiku := target("anthropic/haiku", anthropic, "claude-haiku-4.5", "claude-haiku-4.5")
+	haiku.Breaker = calm
+	haiku.Limits = Limits{
+		MaxOutput: 8192, Drop: []string{"temperature", "top_p"},
+		Betas: map[string]string{"context-1m-2025-08-07": "", "a-2026-01-01": "a-2025-01-01"}, Lacks: []string{"thinking", "web_search"},
+	}
+	gpt := target("gpt-5.1", openai, "gpt-5.1", "five")
+	gpt.Breaker, gpt.Probe = calm, Probe{"gpt-5.1-nano", 16}
+	mirror := target("byo/gpt", byo, "mirror", "five")
+	deployed := target("azure/gpt", azure, "gpt-5-deployment", "five")
+	pro := target("gemini/pro", gemini, "gemini-3-pro", "gemini-3-pro")
+	vertexPro := target("vertex/pro", vertex, "gemini-3-pro", "gemini-3-pro")
+	vectors := target("openai/vectors", openai, "text-embedding-3-large", "text-embedding-3-large")
+	sameVectors := target("gateway/vectors", gateway, "text-embedding-3-large", "text-embedding-3-large")
 	policy := Chain{
 		API: OpenAI, Commit: CommitFirstContent, Hold: Hold{1 << 20, time.Minute},
 		Deadlines: Deadlines{30 * time.Second, 120 * time.Second, 30 * time.Second, 300 * time.Second},
 		Retry:     Retry{0, []string{"server_error", "transport"}, 0.1},
-		On:        On{"next", 3 * time.Second, "return", "return", "observe", "larger"},
-		Cache:     Cache{TTL: 24 * time.Hour},
+		On: On{
+			Capacity: "standard", RateLimited: "next", MaxWait: 3 * time.Second,
+			Refusal: "return", Filtered: "return", TierDowngrade: "observe", ContextLength: "larger",
+		},
+		Cache: Cache{TTL: 24 * time.Hour},
 		Queue: Queue{
 			MaxAge:  24 * time.Hour,
 			Message: "The service is temporarily unavailable. The request is queued and will be answered later.",
 		},
 		Off: Off{Status: 503, Message: "The service is temporarily unavailable."},
 	}
-	alpha, nightly := policy, policy
-	alpha.Name, alpha.Matches, alpha.Rungs = "alpha", []Match{{Path: "/v1/chat/completions"}}, []Rung{{Target: gpt}, {Target: mirror}}
+	one := func(t *Target) Rung { return Rung{Target: t, Members: []Member{{t, 1}}} }
+	larger := one(haiku)
+	larger.Larger = true
+	alpha, nightly, google, embed := policy, policy, policy, policy
+	alpha.Name, alpha.Matches, alpha.Rungs = "alpha", []Match{{Path: "/v1/chat/completions"}}, []Rung{one(gpt), one(mirror)}
 	alpha.Degrade = []string{"cache"}
-	nightly.Name, nightly.SelectHeader, nightly.Rungs = "nightly", true, []Rung{{Target: gpt}}
+	nightly.Name, nightly.SelectHeader, nightly.Rungs = "nightly", true, []Rung{{Target: gpt, Members: []Member{{gpt, 3}, {deployed, 0.5}}}}
 	nightly.On.RateLimited, nightly.Degrade = "queue", []string{"queue", "off"}
 	nightly.Off.Status, nightly.Off.Answer = 200, true
+	google.Name, google.API, google.SelectHeader = "google", Gemini, true
+	google.Matches, google.Default = []Match{{"/v1beta/models", "gemini-*"}}, true
+	google.Rungs = []Rung{{Target: pro, Members: []Member{{pro, 1}, {vertexPro, 1}}}}
+	embed.Name, embed.Endpoint, embed.Matches = "embed", "/v1/embeddings", []Match{{Path: "/v1/embeddings"}}
+	embed.Rungs, embed.Degrade = []Rung{one(vectors), one(sameVectors)}, []string{"off"}
 	want := &Config{
 		File: "testdata/good/full.yaml", Hash: c.Hash, refs: []string{
 			"env:UNDERSTUDY_TEST_KEY", "file:/nowhere/key", "file:/nowhere/token", "file:testdata/keys/good", "file:testdata/keys/whsec",
@@ -179,19 +227,26 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			TLS:      &ClientTLS{"/etc/e/tls.crt", "/etc/e/tls.key", "/etc/e/ca.crt", "understudy.mesh"},
 			CAFile:   "/etc/ssl/cert.pem",
 		},
-		Providers:   map[string]*Provider{"anthropic": anthropic, "openai": openai, "byo": byo},
+		Providers: map[string]*Provider{
+			"anthropic": anthropic, "openai": openai, "byo": byo, "gemini": gemini, "bedrock": bedrock, "vertex": vertex,
+			"azure": azure, "gateway": gateway,
+		},
 		Passthrough: []Passthrough{{"/v1/models", openai}, {"/v1", byo}},
-		Targets:     map[string]*Target{"anthropic/sonnet": sonnet, "anthropic/haiku": haiku, "gpt-5.1": gpt, "byo/gpt": mirror},
+		Targets: map[string]*Target{
+			"anthropic/sonnet": sonnet, "bedrock/sonnet": aws, "anthropic/haiku": haiku, "gpt-5.1": gpt, "byo/gpt": mirror,
+			"azure/gpt": deployed, "gemini/pro": pro, "vertex/pro": vertexPro, "openai/vectors": vectors, "gateway/vectors": sameVectors,
+		},
 		Chains: []*Chain{{
 			Name: "zeta", API: Anthropic, Default: true,
 			Matches:   []Match{{"/v1/messages", "claude-sonnet-*"}, {"/team/v1/messages", ""}},
-			Rungs:     []Rung{{Target: sonnet}, {Target: haiku, Larger: true}},
+			Rungs:     []Rung{one(sonnet), one(aws), larger},
 			Commit:    CommitComplete,
 			Hold:      Hold{2 << 20, 50 * time.Second},
 			Deadlines: Deadlines{11 * time.Second, 12 * time.Second, 13 * time.Second, 14 * time.Second},
 			Retry:     Retry{1, []string{"overloaded"}, 0.25},
-			On:        On{"wait", 2 * time.Second, "next", "next", "next", "return"},
-			Downshift: 1,
+			On:        On{"next", "wait", 2 * time.Second, "next", "next", "next", "return"},
+			Sticky:    Sticky{10 * time.Minute, "x-conversation-id"},
+			Downshift: 2,
 			Degrade:   []string{"queue", "off", "downshift", "cache"},
 			Cache:     Cache{time.Hour, 0.75, true},
 			Queue: Queue{2 * time.Hour, "Wait.", &Webhook{
@@ -203,7 +258,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			Off:     Off{Status: 500, Message: "Later.", Force: true},
 			MinRate: MinRate{1 << 10, 9 * time.Second},
 			Observe: true,
-		}, &alpha, &nightly},
+		}, &alpha, &nightly, &google, &embed},
 		MaxRetryAfter: 30 * time.Second,
 		Store: Store{
 			URLs:  []string{"nats://n1.mesh:4222", "tls://n2.mesh:4222"},

@@ -1,7 +1,7 @@
 package config
 
 import (
-	"regexp"
+	"net/url"
 	"strings"
 )
 
@@ -28,7 +28,7 @@ func (c *compiler) provider(path, name string) *Provider {
 		StatusFeed:   c.statusFeed(at(path, "status_feed"), &f.StatusFeed),
 	}
 	if c.required(at(path, "api"), f.API) {
-		c.oneOf(at(path, "api"), f.API, []string{"anthropic", "openai"}, []string{"gemini"})
+		c.oneOf(at(path, "api"), f.API, []string{"anthropic", "openai", "gemini"}, nil)
 	}
 	if p.API.Paths() == nil {
 		p.API = ""
@@ -39,16 +39,19 @@ func (c *compiler) provider(path, name string) *Provider {
 		c.name(at(path, "cluster"), p.Cluster)
 	}
 	c.oneOf(at(path, "rate_limits"), f.RateLimits, []string{"account", "model"}, nil)
-	c.oneOf(at(path, "platform"), f.Platform, []string{"native"}, []string{"bedrock", "vertex", "azure", "foundry"})
-	if f.Platform == "native" { // others have ends and credentials of their own kind
+	if c.place(path, f, p) { // an unknown platform has endpoints and credentials of its own kind
 		c.endpoint(path, f, p)
-		p.Auth = c.auth(at(path, "auth"), &f.Auth)
+		p.Auth = c.auth(at(path, "auth"), &f.Auth, p.Platform)
 	}
 	return p
 }
 
 func (c *compiler) endpoint(path string, f *fileProvider, p *Provider) {
 	here := at(path, "endpoint")
+	if host := p.ownHost(); host != "" && !c.has(here) {
+		p.Endpoint = &url.URL{Scheme: "https", Host: host}
+		return
+	}
 	p.Endpoint = c.baseURL(here, f.Endpoint)
 	switch u := p.Endpoint; {
 	case u == nil:
@@ -87,58 +90,6 @@ func (c *compiler) statusFeed(p string, f *fileFeed) *StatusFeed {
 		c.fault(here, "needs the path of the page's JSON, such as /api/v2/summary.json")
 	}
 	return &StatusFeed{Kind: kind, URL: u, Component: f.Component}
-}
-
-func (c *compiler) auth(path string, f *fileAuth) Auth {
-	key := func(k string) string { return at(path, k) }
-	if c.has(key("aws")) || c.has(key("gcp")) || c.wrong[path] {
-		return Auth{}
-	}
-	header, bearer, from := c.has(key("header")) || c.has(key("secret")), c.has(key("bearer")), c.has(key("from"))
-	switch {
-	case header && !bearer && !from:
-		return c.headerAuth(key, f)
-	case bearer && !header && !from:
-		return Auth{Header: "authorization", Prefix: "Bearer ", Secret: c.secret(key("bearer"), f.Bearer)}
-	case from && !header && !bearer:
-		if f.From != "client" && !c.wrong[key("from")] { // not repeated: it may be a credential in the wrong place
-			c.fault(key("from"), "expected client")
-		}
-		return Auth{FromClient: true}
-	}
-	c.fault(path, "needs exactly one of: header and secret; bearer; from: client")
-	return Auth{}
-}
-
-var headerName = regexp.MustCompile("^[a-z0-9!#$%&'*+.^_`|~-]+$") // RFC 9110, 5.6.2: token
-
-func (c *compiler) headerAuth(key func(string) string, f *fileAuth) Auth {
-	name := strings.ToLower(f.Header)
-	switch {
-	case !c.required(key("header"), name):
-	case !headerName.MatchString(name):
-		c.fault(key("header"), "is no header name")
-	case reservedHeader(name):
-		c.fault(key("header"), "%s carries no credential: name the provider's header, such as x-api-key", name)
-	}
-	return Auth{Header: name, Secret: c.secret(key("secret"), f.Secret)}
-}
-
-// secret never repeats what it refuses: it may be the secret itself.
-func (c *compiler) secret(path, ref string) Secret {
-	if c.wrong[path] || !c.required(path, ref) {
-		return Secret{}
-	}
-	if s, ok := c.secrets[ref]; ok {
-		return s
-	}
-	s, err := ReadSecret(ref)
-	if err != nil {
-		c.fault(path, "%s", err)
-		return Secret{}
-	}
-	c.secrets[ref] = s
-	return s
 }
 
 // lookupProvider is nil after a fault.

@@ -8,6 +8,7 @@ func (c *compiler) rules() {
 	c.onlyDefault()
 	c.someDefault()
 	c.apartFromChains()
+	c.failOpen()
 }
 
 // rule is a match rule with its place in the file.
@@ -90,7 +91,7 @@ func (c *compiler) someDefault() {
 
 // defaultPaths is every path that ch is the default of, once.
 func (ch *Chain) defaultPaths() []string {
-	paths := slices.DeleteFunc(slices.Concat(ch.paths(), ch.API.Paths()), func(p string) bool { return !ch.defaultFor(p) })
+	paths := slices.DeleteFunc(slices.Concat(ch.paths(), ch.standard()), func(p string) bool { return !ch.defaultFor(p) })
 	slices.Sort(paths)
 	return slices.Compact(paths)
 }
@@ -126,4 +127,33 @@ func (c *compiler) apartFromChains() {
 			c.fault(path, "%s is protected by a chain: remove one of the two", f.Path)
 		}
 	}
+}
+
+// failOpen refuses when_service_down: open where Envoy alone could not complete a request: other platforms than native
+// want it rewritten, and signed.
+func (c *compiler) failOpen() {
+	if !c.out.Envoy.FailOpen {
+		return
+	}
+	const key = "envoy.when_service_down"
+	told := map[*Target]bool{}
+	for _, path := range c.out.Protected() {
+		t := c.out.Primary(path)
+		if t == nil || told[t] || !t.Provider.foreign() {
+			continue
+		}
+		told[t] = true
+		c.fault(key, "open: Envoy alone cannot write a request for %s, the first target for %s, as it is on platform %s: "+
+			"put a native one first, or use closed", t.Name, path, t.Provider.Platform)
+	}
+	for _, p := range c.out.Passthrough {
+		if p.Provider != nil && (p.Provider.Auth.AWS != "" || p.Provider.Auth.GCP != "" || p.Provider.Auth.Entra != "") {
+			c.fault(key, "open: Envoy alone has no credential for %s, to which %s passes: use closed", p.Provider.Name, p.Path)
+		}
+	}
+}
+
+// foreign reports whether p is known to be on another platform than its dialect's own.
+func (p *Provider) foreign() bool {
+	return p != nil && p.Platform != Native && platformOf(p.Platform).apis != nil
 }

@@ -12,6 +12,8 @@ func TestSlots(t *testing.T) {
 		{"a blip is tried again", Chain{Rungs: make([]Rung, 3), Retry: Retry{SameTarget: 1}}, 6},
 		{"a short Retry-After is waited out", Chain{Rungs: make([]Rung, 3), On: On{RateLimited: "wait"}}, 6},
 		{"one more try serves both", Chain{Rungs: make([]Rung, 3), Retry: Retry{SameTarget: 1}, On: On{RateLimited: "wait"}}, 6},
+		{"each that shares a rung is tried", Chain{Rungs: []Rung{{Members: make([]Member, 2)}, {Members: make([]Member, 1)}}}, 3},
+		{"each that shares a rung is tried again", Chain{Rungs: []Rung{{Members: make([]Member, 2)}}, Retry: Retry{SameTarget: 1}}, 4},
 		{"a rate limit moves on", Chain{Rungs: make([]Rung, 3), On: On{RateLimited: "next"}}, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

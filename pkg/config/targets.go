@@ -21,6 +21,8 @@ func (c *compiler) target(path, name string) *Target {
 	if t.Family == "" {
 		t.Family = t.Model
 	}
+	c.tiers(path, f, t)
+	t.Limits = c.limits(at(path, "limits"), &f.Limits, t.Provider)
 	t.Breaker = c.breaker(at(path, "breaker"), &f.Breaker)
 	t.Probe = c.probe(path, f)
 	return t

@@ -22,6 +22,7 @@ var shapes = []struct {
 	{"open", Internal},
 	{"replicas", TCP},
 	{"sockets", UDS},
+	{"platforms", Internal},
 }
 
 func TestBootstrapIsWhatWasReviewed(t *testing.T) {

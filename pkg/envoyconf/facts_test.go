@@ -1,6 +1,8 @@
 package envoyconf
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -10,23 +12,24 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
 	"understudy/pkg/config"
+	"understudy/pkg/provider"
 )
 
 // These hold for any config; the golden files show the rest.
 
 func TestOnlyPathsWithAChainThatActsAreRetried(t *testing.T) {
 	eachShape(t, func(t *testing.T, b *builder) {
-		protected := map[string]bool{}
+		acts := map[string]bool{}
 		for _, p := range b.c.Protected() {
-			protected[p] = p != "/watched/v1/messages"
+			acts[protected(p).String()] = p != "/watched/v1/messages"
 		}
 		for _, r := range b.frontRoutes().VirtualHosts[0].Routes {
-			path := r.GetMatch().GetPath() // "" unless exact
-			if got := r.GetRoute().GetRetryPolicy() != nil; got != protected[path] {
-				t.Errorf("route %v is retried: %v, want %v", r.Match, got, protected[path])
+			want := acts[r.GetMatch().String()]
+			if got := r.GetRoute().GetRetryPolicy() != nil; got != want {
+				t.Errorf("route %v is retried: %v, want %v", r.Match, got, want)
 			}
 			n := r.GetRoute().GetRetryPolicy().GetNumRetries().GetValue()
-			if protected[path] && int(n) != config.Retries(b.c) {
+			if want && int(n) != config.Retries(b.c) {
 				t.Errorf("route %v: num_retries = %d, want %d", r.Match, n, config.Retries(b.c))
 			}
 		}
@@ -47,6 +50,11 @@ func TestAPathIsRetriedWhenAnyChainThatMayTakeItActs(t *testing.T) {
 		{"a header names one also under a prefix", "/a/v1/messages", config.Chain{API: config.Anthropic, SelectHeader: true}, true},
 		{"a header names one of another dialect", "/v1/messages", config.Chain{API: config.OpenAI, SelectHeader: true}, false},
 		{"the dialect's default acts", "/v1/messages", config.Chain{API: config.Anthropic, Default: true}, true},
+		{"a header names one for the same other endpoint", "/v1/embeddings", config.Chain{API: config.OpenAI, Endpoint: "/v1/embeddings", SelectHeader: true}, true},
+		{"a header names one for model calls", "/v1/embeddings", config.Chain{API: config.OpenAI, SelectHeader: true}, false},
+		{"the default of the model calls acts", "/v1/embeddings", config.Chain{API: config.OpenAI, Default: true}, false},
+		{"a header names one of Gemini's", "/a/v1beta/models/{model}:generateContent", config.Chain{API: config.Gemini, SelectHeader: true}, true},
+		{"another chain acts on the same models", "/a/v1/models/{model}:generateContent", config.Chain{API: config.Gemini, Matches: []config.Match{{Path: "/a/v1/models"}}}, true},
 		{"the default of another path acts", "/v1/messages", config.Chain{API: config.Anthropic, Default: true, Matches: []config.Match{{Path: "/b/v1/messages"}}}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -58,6 +66,50 @@ func TestAPathIsRetriedWhenAnyChainThatMayTakeItActs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Envoy compares a regex with the whole path: https://www.envoyproxy.io/docs/envoy/latest/api-v3/config/route/v3/route_components.proto#config-route-v3-routematch
+func TestAPathWithAModelIsOneSegment(t *testing.T) {
+	match := protected("/team.a/v1beta/models/{model}:generateContent").GetSafeRegex().GetRegex()
+	whole, err := regexp.Compile("^(?:" + match + ")$")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]bool{
+		"/team.a/v1beta/models/gemini-3-pro:generateContent":       true,
+		"/team.a/v1beta/models/gemini%2Fpro:generateContent":       true,
+		"/team.a/v1beta/models/a:b:generateContent":                true,
+		"/team.a/v1beta/models/:generateContent":                   false,
+		"/team.a/v1beta/models/a/b:generateContent":                false,
+		"/team.a/v1beta/models/gemini-3-pro:streamGenerateContent": false,
+		"/team.a/v1beta/models/gemini-3-pro:generateContent/x":     false,
+		"/teamXa/v1beta/models/gemini-3-pro:generateContent":       false,
+		"/x/team.a/v1beta/models/gemini-3-pro:generateContent":     false,
+		"/team.a/v1beta/models/gemini-3-pro":                       false,
+	} {
+		if got := whole.MatchString(path); got != want {
+			t.Errorf("regex %s matches %s: %v, want %v", match, path, got, want)
+		}
+	}
+}
+
+func TestEveryRouteToAProviderDropsTheClientsCredentials(t *testing.T) {
+	eachShape(t, func(t *testing.T, b *builder) {
+		own := map[string]bool{} // clusters of providers that get the client's own
+		for _, p := range b.providers() {
+			own[p.Cluster] = p.Auth.FromClient
+		}
+		for _, r := range b.hopRoutes().VirtualHosts[0].Routes {
+			cluster := r.GetRoute().GetCluster()
+			want := provider.Credentials()
+			if cluster == "" || own[cluster] {
+				want = nil
+			}
+			if !slices.Equal(r.RequestHeadersToRemove, want) {
+				t.Errorf("hop route %v to %q removes %q, want %q", r.Match, cluster, r.RequestHeadersToRemove, want)
+			}
+		}
+	})
 }
 
 func TestWithoutTheServiceOurOwnPathsReachNobody(t *testing.T) {

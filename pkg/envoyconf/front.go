@@ -94,7 +94,7 @@ func (b *builder) frontProtected(path string) *routev3.Route {
 		retry = nil
 	}
 	return &routev3.Route{
-		Match:                  exactly(path),
+		Match:                  protected(path),
 		RequestBodyBufferLimit: wrapperspb.UInt64(b.bodyBuffer()),
 		RequestHeadersToAdd:    append(oncePerExchange(), b.tenant()...),
 		Action: forward(&routev3.RouteAction{
@@ -144,7 +144,7 @@ func retries(n int) *routev3.RetryPolicy {
 	}
 }
 
-// nothingHere answers a path that is neither protected nor passed through, readably for both dialects' SDKs.
+// nothingHere answers a path that is neither protected nor passed through, readably for the SDKs.
 func nothingHere() *routev3.Route {
 	return &routev3.Route{
 		Match:                everything(),

@@ -54,7 +54,8 @@ func whenHopIsLost() *hcmv3.ResponseMapper {
 	}
 }
 
-// body is an error that both dialects' SDKs can read.
+// body is an error that the SDKs of Anthropic and OpenAI can read. genai takes one whose code is no number for a text
+// (api_client.go, newAPIError), and shows it with its status.
 type body struct{ kind, code, message string }
 
 func problem(kind, code, message string) body { return body{kind, code, message} }

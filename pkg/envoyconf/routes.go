@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	bufferv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/buffer/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -64,16 +66,16 @@ func (b *builder) chosen() *routev3.Route {
 	}
 }
 
-// unchosen is a protected path without the service's choice.
+// unchosen is a protected path without the service's choice. Where Envoy may go on alone, its primary is of the
+// dialect's own platform (config refuses others), which takes the request as it is.
 func (b *builder) unchosen(path string) *routev3.Route {
-	p := b.primary(path)
-	if p == nil {
+	t := b.c.Primary(path)
+	if t == nil {
 		b.fault("no chain has the path %s", path)
-		return &routev3.Route{Match: exactly(path)}
+		return &routev3.Route{Match: protected(path)}
 	}
-	_, standard := provider.Endpoint(path)
-	r := straightTo(p, path, standard)
-	r.Match = exactly(path)
+	r := straightTo(t.Provider, path, t.Provider.API.Standard(path))
+	r.Match = protected(path)
 	r.RequestBodyBufferLimit = wrapperspb.UInt64(b.bodyBuffer())
 	r.TypedPerFilterConfig = map[string]*anypb.Any{wholeBodyName: b.pack(b.whole())}
 	return r
@@ -124,7 +126,7 @@ func straightTo(p *config.Provider, from, to string) *routev3.Route {
 		HostRewriteSpecifier: &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: p.Endpoint.Host},
 	}
 	if to = p.Endpoint.EscapedPath() + to; to != from {
-		a.PrefixRewrite = to
+		swap(a, from, to)
 	}
 	r := &routev3.Route{Action: forward(a)}
 	if !p.Auth.FromClient {
@@ -133,34 +135,23 @@ func straightTo(p *config.Provider, from, to string) *routev3.Route {
 	return r
 }
 
-// primary is the provider of the first target of path's default chain, or where there is none of the first chain
-// that can be selected there.
-func (b *builder) primary(path string) *config.Provider {
-	ch, ok := b.c.Chain(path, "", "")
-	if !ok {
-		i := slices.IndexFunc(b.c.Chains, func(ch *config.Chain) bool { return serves(ch, path) })
-		if i < 0 {
-			return nil
-		}
-		ch = b.c.Chains[i]
+// swap puts to in the place of from in a path that begins with it. Of Gemini's, what comes before the model is swapped.
+func swap(a *routev3.RouteAction, from, to string) {
+	before, _, named := strings.Cut(from, model)
+	if !named {
+		a.PrefixRewrite = to
+		return
 	}
-	return ch.Rungs[0].Target.Provider
-}
-
-func serves(ch *config.Chain, path string) bool {
-	return ch.SelectHeader && slices.Contains(ch.API.Paths(), path) ||
-		slices.ContainsFunc(ch.Matches, func(m config.Match) bool { return m.Path == path })
+	to, _, _ = strings.Cut(to, model)
+	a.RegexRewrite = &matcherv3.RegexMatchAndSubstitute{
+		Pattern:      &matcherv3.RegexMatcher{Regex: "^" + regexp.QuoteMeta(before)},
+		Substitution: to,
+	}
 }
 
 // onlyObserved says that no chain that may take a request on path acts.
 func (b *builder) onlyObserved(path string) bool {
-	return !slices.ContainsFunc(b.c.Chains, func(ch *config.Chain) bool { return !ch.Observe && mayTake(ch, path) })
-}
-
-// mayTake is wider than serves: paths with a prefix can be selected by header too, where another chain protects them.
-func mayTake(ch *config.Chain, path string) bool {
-	dialect := slices.ContainsFunc(ch.API.Paths(), func(p string) bool { return strings.HasSuffix(path, p) })
-	return dialect && (ch.SelectHeader || ch.Default && len(ch.Matches) == 0) || serves(ch, path)
+	return !slices.ContainsFunc(b.c.Chains, func(ch *config.Chain) bool { return !ch.Observe && ch.MayTake(path) })
 }
 
 // passthrough is in the order in which Envoy's first match is the service's longest.
@@ -202,6 +193,20 @@ func headersOnly() *extprocv3.ExtProcPerRoute {
 			ResponseTrailerMode: extprocv3.ProcessingMode_SKIP,
 		}},
 	}}
+}
+
+// model stands in a protected path for one segment, or its beginning.
+const model = "{model}"
+
+// protected matches a path of Config.Protected. Envoy compares a regex with the whole path, without the query.
+func protected(path string) *routev3.RouteMatch {
+	before, after, named := strings.Cut(path, model)
+	if !named {
+		return exactly(path)
+	}
+	return &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{
+		Regex: regexp.QuoteMeta(before) + "[^/]+" + regexp.QuoteMeta(after),
+	}}}
 }
 
 func exactly(path string) *routev3.RouteMatch {
