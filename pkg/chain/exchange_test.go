@@ -91,6 +91,12 @@ func (x *exchange) attempt(n int, memo *Memo) bool {
 	return more
 }
 
+// slot is the slot that an attempt had.
+func (x *exchange) slot(p Past) *Slot {
+	c := x.plan.course(Exchange{ID: "x"}, nil)
+	return c.slot(p.Slot)
+}
+
 // targets is the tried targets, in order.
 func (x *exchange) targets() []string {
 	var names []string
@@ -114,10 +120,10 @@ func TestNoTargetIsTriedTwiceByAccident(t *testing.T) {
 		x.run()
 		for i, p := range x.tried {
 			for _, before := range x.tried[:i] {
-				if before.Target == p.Target && (!x.plan.slots[p.Slot].Again || before.Slot != p.Slot-1) {
+				if before.Target == p.Target && (!x.slot(p).Again || before.Slot != p.Slot-1) {
 					t.Fatalf("tried %v, want none twice but by its own retry", x.targets())
 				}
-				if before.Verdict.Class == classify.Refusal && x.plan.family(before.Target) == x.plan.family(p.Target) {
+				if before.Verdict.Class == classify.Refusal && family(x.plan.find(before.Target)) == family(x.plan.find(p.Target)) {
 					t.Fatalf("tried %v, want the family that refused not asked again", x.targets())
 				}
 			}
