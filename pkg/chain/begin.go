@@ -33,7 +33,7 @@ type Exchange struct {
 	Attempt     int // Envoy's attempt number, from 1; 0 where no front retries
 	Start       time.Time
 	NoDownshift bool // the caller does not accept the chain's downshift rungs
-	Own         bool // a call of ours, not of a client: no live traffic
+	Own         bool // a call of ours, not of a client: no live traffic, and paced by Pace
 	Flex        bool // the client itself asks for a discounted tier (config.Discounted)
 
 	// Fits says why the exchange cannot go to a target: what the request needs, or state that lives at one provider.

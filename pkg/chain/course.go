@@ -1,9 +1,11 @@
 package chain
 
 import (
+	"errors"
 	"slices"
 	"time"
 
+	"understudy/pkg/chain/breaker"
 	"understudy/pkg/classify"
 )
 
@@ -93,12 +95,32 @@ func (c *course) at(i int) (*Try, error) {
 	if err := c.book.credential(s.Target.Provider); err != nil {
 		return nil, err
 	}
-	permit, err := s.breaker.Allow()
+	permit, err := c.allow(s)
 	if err != nil {
 		return nil, err
 	}
 	t.permit = permit
 	return t, nil
+}
+
+// allow takes a permit for the exchange.
+func (c *course) allow(s *Slot) (*breaker.Permit, error) {
+	if c.x.Own {
+		return s.breaker.AllowPaced()
+	}
+	return s.breaker.Allow()
+}
+
+// ready says why a first try at the slot's target would get no permit now, nil when it would.
+func (c *course) ready(s *Slot) error {
+	if err := c.book.credential(s.Target.Provider); err != nil {
+		return err
+	}
+	err := s.breaker.Check()
+	if c.x.Own && errors.Is(err, breaker.ErrRamping) {
+		return nil
+	}
+	return err
 }
 
 // repeats says whether the last attempt was at slot i's target, for the first time, and may be made once more.

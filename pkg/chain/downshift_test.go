@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"understudy/pkg/chain/breaker"
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
 )
@@ -89,7 +90,37 @@ func TestLiveTrafficIsThatOfClients(t *testing.T) {
 	})
 }
 
-func TestTheShareOfAChainIsItsBestTargets(t *testing.T) {
+// TestCallsOfOursMakeTheTrialAndKeepToTheRampByThemselves: without clients nobody else would.
+func TestCallsOfOursMakeTheTrialAndKeepToTheRampByThemselves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil, "a")
+		for _, target := range b.cfg.Targets {
+			target.Breaker.Ramp = config.Ramp{Interval: 10 * time.Second, Share: 0.1}
+		}
+		b.book = NewBook(b.cfg, nil, func(breaker.Transition) {})
+		b.trouble("a open")
+		if got := b.plan().Pace(); got != 0 {
+			t.Errorf("Pace() = %v while the target is open, want 0", got)
+		}
+		time.Sleep(time.Hour)
+		for _, want := range []float64{0.1, 0.1, 0.2} { // the trial, the first interval, the second
+			if got := b.plan().Pace(); got != want {
+				t.Errorf("Pace() = %v, want %v", got, want)
+			}
+			try, err := b.plan().Begin(Exchange{ID: "x", Attempt: 1, Own: true}, nil)
+			if err != nil {
+				t.Fatalf("Begin() = %v, want a permit for a call of ours", err)
+			}
+			try.Report(verdict(classify.OK))
+			if want == 0.1 && b.book.Breaker("a").State() != breaker.Closed {
+				t.Fatal("the trial of a call of ours does not close the breaker")
+			}
+			time.Sleep(6 * time.Second)
+		}
+	})
+}
+
+func TestThePaceOfAChainIsItsBestTargets(t *testing.T) {
 	rows := []struct {
 		name    string
 		change  func(*config.Chain)
@@ -106,8 +137,8 @@ func TestTheShareOfAChainIsItsBestTargets(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t, row.change, "a", "b")
 				b.trouble(row.trouble...)
-				if got := b.plan().Share(); got != row.want {
-					t.Errorf("Share() = %v, want %v", got, row.want)
+				if got := b.plan().Pace(); got != row.want {
+					t.Errorf("Pace() = %v, want %v", got, row.want)
 				}
 			})
 		})

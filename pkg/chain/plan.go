@@ -84,14 +84,6 @@ func (p *Plan) find(target string) *Slot {
 // members is how many targets share a rung.
 func (p *Plan) members(rung int) int { return len(p.Chain.Rungs[rung].All()) }
 
-// ready says why a first try at the slot's target would get no permit now, nil when it would.
-func (p *Plan) ready(s *Slot) error {
-	if err := p.book.credential(s.Target.Provider); err != nil {
-		return err
-	}
-	return s.breaker.Check()
-}
-
 // Returns is when the first of the chain's targets that are open or cooling may be tried again; zero when there is
 // none, as nobody knows what another one needs.
 func (p *Plan) Returns() time.Time {
@@ -105,13 +97,13 @@ func (p *Plan) Returns() time.Time {
 	return first
 }
 
-// Share is how much of its traffic the best of the chain's targets takes now, downshift rungs aside: 0 when none may
-// be tried, less than 1 while it ramps up.
-func (p *Plan) Share() float64 {
+// Pace is the share of the usual rate that the best of the chain's targets takes now, downshift rungs aside, of calls of
+// ours: 0 when none may be tried, less than 1 while it comes back.
+func (p *Plan) Pace() float64 {
 	share := 0.0
 	for i := range p.slots {
-		if s := &p.slots[i]; !s.Downshift && p.ready(s) == nil {
-			share = max(share, s.breaker.Share())
+		if s := &p.slots[i]; !s.Downshift && p.book.credential(s.Target.Provider) == nil {
+			share = max(share, s.breaker.Pace())
 		}
 	}
 	return share

@@ -189,6 +189,17 @@ func (b *Breaker) Allow() (*Permit, error) {
 	})
 }
 
+// AllowPaced is Allow for a call of ours whose caller goes by Pace: the ramp has had its say.
+func (b *Breaker) AllowPaced() (*Permit, error) {
+	if b.isCooling() {
+		return nil, ErrCooling
+	}
+	return b.take(func(m *machine) error {
+		b.ask(m)
+		return b.check(m)
+	})
+}
+
 // Missed counts a request that Check kept from asking Allow: its ramp's share is one of these too, and a fleet is to
 // know that somebody is there to make the trial.
 func (b *Breaker) Missed() {
@@ -268,6 +279,23 @@ func (b *Breaker) Share() (share float64) {
 	b.use(func(m *machine) {
 		if m.state() == Closed {
 			share = m.ramp.now()
+		}
+	})
+	return share
+}
+
+// Pace is the share of the usual rate at which calls of ours may come: Share, or where a request makes the trial the
+// ramp's first share of it, as without traffic nobody else might.
+func (b *Breaker) Pace() (share float64) {
+	if b.isCooling() {
+		return 0
+	}
+	b.use(func(m *machine) {
+		switch {
+		case m.state() == Closed:
+			share = m.ramp.now()
+		case m.state() == HalfOpen && !m.settings.Probe:
+			share = newRamp(m.settings.Ramp, time.Time{}).first()
 		}
 	})
 	return share

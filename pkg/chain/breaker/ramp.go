@@ -27,6 +27,14 @@ func newRamp(s Ramp, from time.Time) *ramp {
 	return &ramp{settings: s, share: s.Share, step: from}
 }
 
+// first is the share that r begins with.
+func (r *ramp) first() float64 {
+	if r == nil {
+		return 1
+	}
+	return r.settings.Share
+}
+
 // renewed is r with other settings from the current interval on. It does not begin again where it is over.
 func (r *ramp) renewed(s Ramp) *ramp {
 	if s.none() || r.now() >= 1 {
