@@ -16,7 +16,7 @@ func fallback(t *testing.T, change func(*config.Chain), ramp config.Ramp) *bench
 	rungs := targets("a", "b")
 	rungs[0].Target.Breaker.OpenFor = time.Hour
 	rungs[1].Target.Breaker.Ramp = ramp
-	b := &bench{t: t, cfg: conf(change, rungs), memo: NewMemo()}
+	b := &bench{t: t, cfg: conf(change, rungs), memo: NewMemo(), x: Exchange{ID: "x"}}
 	b.book = NewBook(b.cfg, nil, func(breaker.Transition) {})
 	b.trouble("a open", "b open")
 	time.Sleep(time.Minute)
