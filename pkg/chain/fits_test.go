@@ -119,6 +119,18 @@ func TestWhatIsToldOfTheTargetsThatCannotBeTried(t *testing.T) {
 	})
 }
 
+// TestTheReasonPassesOverWhatTheExchangeDoesNotFit: no replica can have tried it.
+func TestTheReasonPassesOverWhatTheExchangeDoesNotFit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, nil, "a", "b", "c")
+		b.bound("a", "c")
+		past := []Past{b.past(1, 0, verdict(classify.Overloaded))}
+		if got := b.plan().Reason(b.x, 2, past); got != "overloaded" {
+			t.Errorf("Reason(2) = %q, want overloaded, of a", got)
+		}
+	})
+}
+
 func TestAnExchangeThatFitsHasNoObstacles(t *testing.T) {
 	b := newBench(t, nil, "a+b", "c")
 	if got := b.plan().Obstacles(b.x, nil); len(got) != 0 {

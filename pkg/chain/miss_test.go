@@ -39,21 +39,23 @@ func (b *bench) reaches(name string) bool {
 
 // A fallback is asked only by requests that come to it, and they come only where Check says that it may be tried.
 func TestAFallbackThatComesBackGetsItsShareWhileThePrimaryIsOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := fallback(t, nil, config.Ramp{Interval: 10 * time.Second, Share: 0.1})
-		if !b.reaches("b") {
-			t.Fatal("the trial is not made")
-		}
-		calls := 0
-		for range 200 {
-			if b.reaches("b") {
-				calls++
+	for name, change := range map[string]func(*config.Chain){"plain": nil, "sticky": sticky} {
+		synctest.Test(t, func(t *testing.T) {
+			b := fallback(t, change, config.Ramp{Interval: 10 * time.Second, Share: 0.1})
+			if !b.reaches("b") {
+				t.Fatalf("%s: the trial is not made", name)
 			}
-		}
-		if calls < 19 || calls > 20 {
-			t.Errorf("calls of a fallback with a share of 10 %% in 200 requests = %d, want 19 or 20", calls)
-		}
-	})
+			calls := 0
+			for range 200 {
+				if b.reaches("b") {
+					calls++
+				}
+			}
+			if calls < 19 || calls > 20 {
+				t.Errorf("%s: calls of a fallback with a share of 10 %% in 200 requests = %d, want 19 or 20", name, calls)
+			}
+		})
+	}
 }
 
 func TestAHalfOpenFallbackIsAskedForItsTrial(t *testing.T) {

@@ -90,6 +90,66 @@ func TestAPreferenceThatChangesInMidExchangeChangesNothing(t *testing.T) {
 	}
 }
 
+// TestAnExtraTryIsMadeOnce: another preference may bring its slot round again.
+func TestAnExtraTryIsMadeOnce(t *testing.T) {
+	rows := []struct {
+		name string
+		v    classify.Verdict
+		want string // the extra try
+	}{
+		{"a blip is tried again for ever", verdict(classify.ServerError), "b again"},
+		{"missing capacity is tried at the standard tier for ever", verdict(classify.Capacity), "b standard"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := patient(t, func(c *config.Chain) {
+					sticky(c)
+					if discounted("", "flex")(c); row.v.Class == classify.ServerError {
+						c.On.Capacity = "next"
+						retrySame(c)
+					}
+				}, "a", "b", "c")
+				// The chain is a, a again, b, b again, …, or a, b, b standard, ….
+				first := slices.Index(b.plan().plain, slices.IndexFunc(b.plan().slots, func(s Slot) bool { return s.Target.Name == "b" }))
+				past := []Past{b.past(first+1, first, row.v)}
+				if got := b.begin(first+2, past); got != row.want {
+					t.Fatalf("Begin(%d) after b failed = %s, want %s", first+2, got, row.want)
+				}
+				past = append(past, b.past(first+2, first+1, row.v))
+				b.x.Prefer = "c"
+				for attempt := first + 3; attempt <= first+4; attempt++ {
+					if got := b.begin(attempt, past); got != "skip" && got != "a" {
+						t.Errorf("Begin(%d) of an exchange that now prefers c = %s, want no third try of b", attempt, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestTheWalkBeyondAStickyChainMeetsEachTargetOnce(t *testing.T) {
+	b := newBench(t, sticky, "a", "b")
+	for attempt, want := range map[int]string{1: "a", 2: "b", 3: "a", 4: "b", 5: "a", 6: "b", 7: "spent"} {
+		if got := b.begin(attempt, nil); got != want {
+			t.Errorf("Begin(attempt %d) = %s, want %s", attempt, got, want)
+		}
+	}
+}
+
+func TestObservingTakesThePrimaryWhateverTheConversationPrefers(t *testing.T) {
+	b := newBench(t, sticky, "a", "b")
+	b.x.Prefer = "b"
+	try, err := b.plan().Observe(b.x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer try.Release()
+	if try.Target.Name != "a" {
+		t.Errorf("Observe() = %s, want a", try.Target.Name)
+	}
+}
+
 // TestARequestIDThatIsUsedAgainIsAnotherExchange: what the first one tried is not tried by the second.
 func TestARequestIDThatIsUsedAgainIsAnotherExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
