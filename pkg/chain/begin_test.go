@@ -151,16 +151,15 @@ func TestATargetWithoutItsSecretIsSkipped(t *testing.T) {
 	})
 }
 
-func TestAReasonSaysWhichTargetAndWhy(t *testing.T) {
+func TestASpentChainSaysWhyForEachTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, nil, "a", "b")
 		b.trouble("a open", "b cooling")
-		for attempt, want := range []string{
-			"no target of the chain may be tried: b: target may not be tried: it is cooling down after a rate limit",
-			"no target of the chain may be tried: a: target may not be tried: its breaker is open",
-		} {
+		want := "no target of the chain may be tried: a: target may not be tried: its breaker is open; " +
+			"b: target may not be tried: it is cooling down after a rate limit"
+		for attempt := range 2 {
 			_, err := b.plan().Begin(Exchange{Attempt: attempt}, nil)
-			if err == nil || err.Error() != want || !errors.Is(err, breaker.ErrRefused) {
+			if err == nil || err.Error() != want || !errors.Is(err, breaker.ErrOpen) || !errors.Is(err, breaker.ErrCooling) {
 				t.Errorf("Begin(attempt %d) = %v, want %s", attempt, err, want)
 			}
 		}

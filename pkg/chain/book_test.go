@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,4 +98,38 @@ func TestTheListenerHearsEveryTarget(t *testing.T) {
 			t.Errorf("heard %v, want %v", heard, want)
 		}
 	})
+}
+
+func TestWhoIsAskedWhetherAProviderCanBeCalled(t *testing.T) {
+	errRole := errors.New("no credentials: role arn:aws:iam::1:role/llm cannot be assumed")
+	secret, err := config.ReadSecret("env:UNDERSTUDY_TEST_ABSENT")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := []struct {
+		name  string
+		auth  config.Auth
+		ready func(*config.Provider) error
+		want  string
+	}{
+		{"a credential that cannot be had is waited for", config.Auth{AWS: "default"}, func(*config.Provider) error { return errRole }, "skip"},
+		{"a credential that can be had is missed", config.Auth{AWS: "default"}, func(*config.Provider) error { return nil }, "a"},
+		{"a secret is read though its source says it is there", config.Auth{Header: "x-api-key", Secret: secret}, func(*config.Provider) error { return nil }, "a"},
+		{"an absent secret is there where nobody says otherwise", config.Auth{Header: "x-api-key", Secret: secret}, nil, "skip"},
+		{"the client's credential needs a source", config.Auth{FromClient: true}, func(*config.Provider) error { return errRole }, "a"},
+		{"no credential needs a source", config.Auth{None: true}, func(*config.Provider) error { return errRole }, "a"},
+		{"no credential needs a secret", config.Auth{None: true}, nil, "a"},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			b := newBench(t, nil, "a", "b")
+			p := *b.cfg.Targets["a"].Provider
+			p.Auth = row.auth
+			b.cfg.Targets["a"].Provider = &p
+			b.book.Ready = row.ready
+			if got := b.begin(1, nil); got != row.want {
+				t.Errorf("Begin(1) = %s, want %s", got, row.want)
+			}
+		})
+	}
 }

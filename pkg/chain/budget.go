@@ -1,7 +1,6 @@
 package chain
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -121,31 +120,34 @@ func (b *Book) budget(c *config.Chain) *budget {
 
 // beyond says whether an attempt at slot i is not the exchange's first call of a provider: one is remembered, or a
 // slot before it may be tried and so has been, here or by another replica.
-func (p *Plan) beyond(x Exchange, i int, past []Past) bool {
-	if len(past) > 0 {
+func (c *course) beyond(i int) bool {
+	if len(c.past) > 0 {
 		return true
 	}
-	return slices.ContainsFunc(p.slots[:i], func(s Slot) bool { return !s.Again && s.ready(x) == nil })
+	for j := range i {
+		if s := c.slot(j); !s.onceMore() && c.fits(j) == nil && c.ready(s) == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // bounded says whether the budget has a say in an attempt at slot i: failing over has become part of the problem.
-func (p *Plan) bounded(x Exchange, i int, past []Past) bool {
-	if !p.beyond(x, i, past) {
+func (c *course) bounded(i int) bool {
+	if !c.beyond(i) {
 		return false
 	}
 	failing := 0
-	for i := range p.slots {
-		if s := &p.slots[i]; !s.Again && s.breaker.Failing() {
+	for i := range c.groups {
+		if c.slots[c.groups[i].first].breaker.Failing() {
 			failing++
 		}
 	}
 	return failing > 1
 }
 
+// affordable says whether the budget lets slot i be tried.
+func (c *course) affordable(i int) bool { return !c.bounded(i) || !c.budget.spent() }
+
 // Live is how many requests of clients this replica has seen a second, lately.
 func (p *Plan) Live() float64 { return p.budget.rate() }
-
-// affordable says whether the budget lets slot i be tried.
-func (p *Plan) affordable(x Exchange, i int, past []Past) bool {
-	return !p.bounded(x, i, past) || !p.budget.spent()
-}

@@ -19,14 +19,16 @@ func tenth(c *config.Chain) { c.Retry.Budget = 0.1 }
 func patient(t *testing.T, change func(*config.Chain), names ...string) *bench {
 	rungs := targets(names...)
 	for _, r := range rungs {
-		r.Target.Breaker = config.Breaker{Failures: 1 << 20, OpenFor: time.Minute}
+		for _, m := range r.Members {
+			m.Target.Breaker = config.Breaker{Failures: 1 << 20, OpenFor: time.Minute}
+		}
 	}
 	b := &bench{t: t, cfg: conf(func(c *config.Chain) {
 		tenth(c)
 		if change != nil {
 			change(c)
 		}
-	}, rungs), memo: NewMemo()}
+	}, rungs), memo: NewMemo(), x: Exchange{ID: "x"}}
 	b.book = NewBook(b.cfg, nil, func(breaker.Transition) {})
 	return b
 }

@@ -70,8 +70,8 @@ func TestAFailureGoesOnToADownshiftThatIsWanted(t *testing.T) {
 
 func TestARateLimitThatIsQueuedDoesNotGoOn(t *testing.T) {
 	b := newBench(t, func(c *config.Chain) { c.On.RateLimited = "queue" }, "a", "b")
-	if b.plan().Advances(limited(time.Second), 0) {
-		t.Error("Advances(rate_limited) = true with on.rate_limited: queue, want false")
+	if p := b.plan(); p.advances(limited(time.Second), &p.slots[0]) {
+		t.Error("advances(rate_limited) = true with on.rate_limited: queue, want false")
 	}
 }
 

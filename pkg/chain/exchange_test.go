@@ -2,8 +2,8 @@ package chain
 
 import (
 	"errors"
-	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,34 +19,100 @@ import (
 type exchange struct {
 	t        *rapid.T
 	plan     *Plan
-	replicas []*Memo // attempts go to any of them
-	faults   bool    // of the service, each of which consumes an attempt number
+	x        Exchange
+	prefers  []string // targets that replicas prefer, of which an attempt meets any
+	replicas []*Memo  // attempts go to any of them
+	faults   bool     // of the service, each of which consumes an attempt number
 	classes  []classify.Class
 
-	tried []Past
-	free  map[string]bool // targets that were free at the start
+	tried []tried
+	free  map[string]bool // targets that were free at the start, and fit
 }
 
+// tried is an attempt that reached its target.
+type tried struct {
+	Past
+	slot Slot
+	past []Past // what its replica remembered
+}
+
+// outages are the classes that lead from any target to any other.
+var outages = []classify.Class{classify.Overloaded, classify.Timeout, classify.ServerError, classify.Transport,
+	classify.Auth, classify.Quota, classify.Capacity}
+
 func drawExchange(t *rapid.T) *exchange {
-	names := []string{"a:m", "b:m", "c", "d", "e", "f", "g"}[:rapid.IntRange(1, 7).Draw(t, "targets")]
-	cfg := conf(func(c *config.Chain) {
-		c.On.RateLimited = rapid.SampledFrom([]string{"next", "wait", "return"}).Draw(t, "rate_limited")
-		c.On.Refusal = rapid.SampledFrom([]string{"next", "return"}).Draw(t, "refusal")
-		if rapid.Bool().Draw(t, "same_target") {
-			retrySame(c)
-		}
-	}, targets(names...))
+	cfg := conf(drawChain(t), targets(drawRungs(t)...))
+	drawTargets(t, cfg)
 	book := NewBook(cfg, nil, func(breaker.Transition) {})
 	x := &exchange{t: t, plan: book.Plan(cfg.Chains[0]), replicas: []*Memo{NewMemo()}, free: map[string]bool{}}
-	for name := range cfg.Targets {
-		x.free[name] = !rapid.Bool().Draw(t, "open")
-		if !x.free[name] {
-			book.Breaker(name).Observe(breaker.Tally{Failed: 1, Trailing: 1})
+	x.x = Exchange{ID: rapid.StringN(1, 40, -1).Draw(t, "id"), Flex: rapid.Bool().Draw(t, "flex"), NoDownshift: rapid.Bool().Draw(t, "no downshift")}
+	unfit := map[string]bool{}
+	x.prefers = []string{"", "gone"}
+	for _, s := range x.plan.slots {
+		name := s.Target.Name
+		if s.onceMore() {
+			continue
+		}
+		open := rapid.IntRange(0, 3).Draw(t, "open") == 0
+		unfit[name] = rapid.IntRange(0, 3).Draw(t, "unfit") == 0
+		if open {
+			book.Breaker(name).Observe(breaker.Tally{Failed: 2, Trailing: 2})
+		}
+		x.free[name] = !open && !unfit[name] && !(s.Downshift && x.x.NoDownshift)
+		x.prefers = append(x.prefers, name)
+	}
+	x.x.Fits = func(t *config.Target) error {
+		if unfit[t.Name] {
+			return errBound
+		}
+		return nil
+	}
+	x.classes = rapid.SliceOfNDistinct(rapid.SampledFrom(append(slices.Clone(outages),
+		classify.RateLimited, classify.Refusal, classify.Invalid, classify.OK)), 1, 11, rapid.ID).Draw(t, "classes")
+	return x
+}
+
+// drawRungs is one to five rungs of one to three members.
+func drawRungs(t *rapid.T) (rungs []string) {
+	next := 'a'
+	for range rapid.IntRange(1, 5).Draw(t, "rungs") {
+		family := rapid.SampledFrom([]string{"", ":m"}).Draw(t, "family")
+		var members []string
+		for range rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "members") {
+			members = append(members, string(next)+family)
+			next++
+		}
+		rungs = append(rungs, strings.Join(members, "+"))
+	}
+	return rungs
+}
+
+func drawChain(t *rapid.T) func(*config.Chain) {
+	return func(c *config.Chain) {
+		c.API = config.OpenAI
+		c.Retry.Budget = 1
+		c.On.RateLimited = rapid.SampledFrom([]string{"next", "wait", "return"}).Draw(t, "rate_limited")
+		c.On.Refusal = rapid.SampledFrom([]string{"next", "return"}).Draw(t, "refusal")
+		c.On.Capacity = rapid.SampledFrom([]string{"next", "standard"}).Draw(t, "capacity")
+		c.Downshift = rapid.IntRange(1, len(c.Rungs)).Draw(t, "downshift")
+		if rapid.Bool().Draw(t, "same_target") {
+			retrySame(c)
+			c.Retry.Budget = 1
+		}
+		if rapid.Bool().Draw(t, "sticky") {
+			sticky(c)
 		}
 	}
-	x.classes = rapid.SliceOfNDistinct(rapid.SampledFrom([]classify.Class{classify.Overloaded, classify.ServerError,
-		classify.RateLimited, classify.Refusal, classify.Auth, classify.Invalid, classify.OK}), 1, 7, rapid.ID).Draw(t, "classes")
-	return x
+}
+
+func drawTargets(t *rapid.T, cfg *config.Config) {
+	for _, r := range cfg.Chains[0].Rungs {
+		for i := range r.Members {
+			r.Members[i].Weight = rapid.Float64Range(0.01, 100).Draw(t, "weight")
+			r.Members[i].Target.Tier = rapid.SampledFrom([]string{"", "flex", "default"}).Draw(t, "tier")
+			r.Members[i].Target.Breaker.Failures = rapid.IntRange(1, 2).Draw(t, "failures")
+		}
+	}
 }
 
 // run makes attempts until the front has an answer.
@@ -68,11 +134,13 @@ func (x *exchange) run() {
 
 // attempt says whether another one is asked for.
 func (x *exchange) attempt(n int, memo *Memo) bool {
-	ex := Exchange{ID: "x", Attempt: n}
-	try, err := x.plan.Begin(ex, memo.Of("x"))
+	ex := x.x
+	ex.Attempt, ex.Prefer = n, rapid.SampledFrom(x.prefers).Draw(x.t, "prefer")
+	past := memo.Of("x")
+	try, err := x.plan.Begin(ex, past)
 	if err == nil && try.Wait > 0 {
 		time.Sleep(try.Wait)
-		try, err = x.plan.Begin(ex, memo.Of("x"))
+		try, err = x.plan.Begin(ex, past)
 	}
 	if err != nil {
 		return errors.Is(err, ErrSkip)
@@ -81,11 +149,11 @@ func (x *exchange) attempt(n int, memo *Memo) bool {
 	if v.Class == classify.RateLimited {
 		v = limited(time.Duration(rapid.IntRange(0, 5).Draw(x.t, "seconds")) * time.Second)
 	}
-	past := Past{Attempt: n, Slot: try.Index, Rung: try.Rung, Target: try.Target.Name, Verdict: v}
-	x.tried = append(x.tried, past)
+	this := Past{Attempt: n, Slot: try.Index, Rung: try.Rung, Target: try.Target.Name, Verdict: v}
+	x.tried = append(x.tried, tried{this, try.Slot, past})
 	more := try.More(v)
 	if more {
-		memo.Add("x", past)
+		memo.Add("x", this)
 	}
 	try.Report(v)
 	return more
@@ -95,9 +163,25 @@ func (x *exchange) attempt(n int, memo *Memo) bool {
 func (x *exchange) targets() []string {
 	var names []string
 	for _, p := range x.tried {
-		names = append(names, p.Target)
+		name := p.Target
+		if p.slot.Again {
+			name += " again"
+		}
+		if p.slot.Standard {
+			name += " standard"
+		}
+		names = append(names, name)
 	}
 	return names
+}
+
+// reached checks that every target that was free has had an attempt, and no other.
+func (x *exchange) reached() {
+	for name, free := range x.free {
+		if got := slices.ContainsFunc(x.tried, func(p tried) bool { return p.Target == name }); got != free {
+			x.t.Fatalf("tried %v; %s was free: %v", x.targets(), name, free)
+		}
+	}
 }
 
 func check(t *testing.T, property func(*rapid.T)) {
@@ -114,30 +198,74 @@ func TestNoTargetIsTriedTwiceByAccident(t *testing.T) {
 		x.run()
 		for i, p := range x.tried {
 			for _, before := range x.tried[:i] {
-				if before.Target == p.Target && (!x.plan.slots[p.Slot].Again || before.Slot != p.Slot-1) {
+				if before.Target == p.Target && !p.slot.onceMore() {
 					t.Fatalf("tried %v, want none twice but by its own retry", x.targets())
 				}
-				if before.Verdict.Class == classify.Refusal && x.plan.family(before.Target) == x.plan.family(p.Target) {
+				if before.Verdict.Class == classify.Refusal && family(x.plan.find(before.Target)) == family(x.plan.find(p.Target)) {
 					t.Fatalf("tried %v, want the family that refused not asked again", x.targets())
 				}
 			}
+			x.checkOnceMore(i)
 		}
 	})
+}
+
+// checkOnceMore checks that an extra attempt follows one at the same target that calls for it.
+func (x *exchange) checkOnceMore(i int) {
+	p := x.tried[i]
+	if !p.slot.onceMore() {
+		return
+	}
+	if i == 0 || x.tried[i-1].Target != p.Target {
+		x.t.Fatalf("tried %v, want an extra attempt right after the target's own", x.targets())
+	}
+	before := x.tried[i-1]
+	lacked := before.Verdict.Class == classify.Capacity
+	discounted := p.slot.Target.Tier == "flex" || p.slot.Target.Tier == "" && x.x.Flex
+	if p.slot.Standard != lacked || lacked && (before.slot.Standard || !discounted) {
+		x.t.Fatalf("tried %v, the one before the last with %v, want the standard tier after a discounted one lacked capacity", x.targets()[:i+1], before.Verdict.Class)
+	}
 }
 
 func TestAnOutageOfSomeLeavesNoFreeTargetUntried(t *testing.T) {
 	check(t, func(t *rapid.T) {
 		x := drawExchange(t)
-		x.classes = []classify.Class{classify.Overloaded, classify.Timeout}
+		x.classes = outages
 		x.run()
-		var want []string
-		for _, name := range slices.Sorted(maps.Keys(x.free)) {
-			if x.free[name] {
-				want = append(want, name)
-			}
+		x.reached()
+	})
+}
+
+// TestAnOutageGoesRungByRung: but for the target that a conversation prefers.
+func TestAnOutageGoesRungByRung(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		x := drawExchange(t)
+		x.classes, x.prefers = outages, []string{rapid.SampledFrom(x.prefers).Draw(t, "preferred")}
+		x.run()
+		rest := slices.DeleteFunc(slices.Clone(x.tried), func(p tried) bool { return x.plan.sticky() && p.Target == x.prefers[0] && !p.slot.Downshift })
+		if !slices.IsSortedFunc(rest, func(a, b tried) int { return a.Rung - b.Rung }) {
+			t.Fatalf("tried %v, preferring %q, want one rung after the other", x.targets(), x.prefers[0])
 		}
-		if !slices.Equal(x.targets(), want) {
-			t.Fatalf("tried %v, want %v", x.targets(), want)
+		if len(rest) < len(x.tried) && x.tried[0].Target != x.prefers[0] {
+			t.Fatalf("tried %v, want %s first", x.targets(), x.prefers[0])
+		}
+	})
+}
+
+// TestReplicasThatSeeNothingOfEachOther each remember their own attempts alone, and prefer what they like.
+func TestReplicasThatSeeNothingOfEachOther(t *testing.T) {
+	check(t, func(t *rapid.T) {
+		x := drawExchange(t)
+		x.replicas = append(x.replicas, NewMemo(), NewMemo())
+		x.classes = outages
+		x.run()
+		x.reached()
+		for i, p := range x.tried {
+			again := func(before tried) bool { return before.Target == p.Target && !p.slot.onceMore() }
+			remembers := func(before Past) bool { return before.Target == p.Target && !p.slot.onceMore() }
+			if slices.ContainsFunc(p.past, remembers) || !x.plan.sticky() && slices.ContainsFunc(x.tried[:i], again) {
+				t.Fatalf("tried %v, want no target again that is known to be tried", x.targets()[:i+1])
+			}
 		}
 	})
 }

@@ -16,7 +16,7 @@ func fallback(t *testing.T, change func(*config.Chain), ramp config.Ramp) *bench
 	rungs := targets("a", "b")
 	rungs[0].Target.Breaker.OpenFor = time.Hour
 	rungs[1].Target.Breaker.Ramp = ramp
-	b := &bench{t: t, cfg: conf(change, rungs), memo: NewMemo()}
+	b := &bench{t: t, cfg: conf(change, rungs), memo: NewMemo(), x: Exchange{ID: "x"}}
 	b.book = NewBook(b.cfg, nil, func(breaker.Transition) {})
 	b.trouble("a open", "b open")
 	time.Sleep(time.Minute)
@@ -39,21 +39,23 @@ func (b *bench) reaches(name string) bool {
 
 // A fallback is asked only by requests that come to it, and they come only where Check says that it may be tried.
 func TestAFallbackThatComesBackGetsItsShareWhileThePrimaryIsOpen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := fallback(t, nil, config.Ramp{Interval: 10 * time.Second, Share: 0.1})
-		if !b.reaches("b") {
-			t.Fatal("the trial is not made")
-		}
-		calls := 0
-		for range 200 {
-			if b.reaches("b") {
-				calls++
+	for name, change := range map[string]func(*config.Chain){"plain": nil, "sticky": sticky} {
+		synctest.Test(t, func(t *testing.T) {
+			b := fallback(t, change, config.Ramp{Interval: 10 * time.Second, Share: 0.1})
+			if !b.reaches("b") {
+				t.Fatalf("%s: the trial is not made", name)
 			}
-		}
-		if calls < 19 || calls > 20 {
-			t.Errorf("calls of a fallback with a share of 10 %% in 200 requests = %d, want 19 or 20", calls)
-		}
-	})
+			calls := 0
+			for range 200 {
+				if b.reaches("b") {
+					calls++
+				}
+			}
+			if calls < 19 || calls > 20 {
+				t.Errorf("%s: calls of a fallback with a share of 10 %% in 200 requests = %d, want 19 or 20", name, calls)
+			}
+		})
+	}
 }
 
 func TestAHalfOpenFallbackIsAskedForItsTrial(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"understudy/pkg/classify"
 )
 
-// Advances says whether the policy lets the chain go on after slot i answered v, before commit.
-func (p *Plan) Advances(v classify.Verdict, i int) bool {
+// advances says whether the policy lets the chain go on after slot s answered v, before commit.
+func (p *Plan) advances(v classify.Verdict, s *Slot) bool {
 	on := p.Chain.On
 	switch v.Class {
 	case classify.OK:
@@ -21,17 +21,17 @@ func (p *Plan) Advances(v classify.Verdict, i int) bool {
 	case classify.Filtered:
 		return on.Filtered == "next"
 	case classify.ContextLength:
-		return on.ContextLength == "next" || on.ContextLength == "larger" && p.larger(i)
+		return on.ContextLength == "next" || on.ContextLength == "larger" && p.larger(s.Rung)
 	case classify.Invalid:
-		// The caller's mistake, unless it is ours: a fallback's model that does not exist.
-		return v.Status == http.StatusNotFound && p.slots[i].Rung > 0
+		// The caller's mistake, unless it is ours: a fallback's or a member's model that does not exist.
+		return v.Status == http.StatusNotFound && (s.Rung > 0 || p.members(s.Rung) > 1)
 	}
 	return v.Class.Advances()
 }
 
-// larger says whether a rung after that of slot i is marked larger.
-func (p *Plan) larger(i int) bool {
-	return slices.ContainsFunc(p.slots[i:], func(s Slot) bool { return s.Larger && s.Rung > p.slots[i].Rung })
+// larger says whether a rung after that one is marked larger.
+func (p *Plan) larger(rung int) bool {
+	return slices.ContainsFunc(p.slots, func(s Slot) bool { return s.Larger && s.Rung > rung })
 }
 
 // Telling picks the failure that a spent chain shows: the primary's first, then the latest one of a fallback,
@@ -83,21 +83,22 @@ func reason(v classify.Verdict) string {
 	return v.Class.String()
 }
 
-// Reason is the class of the last failed attempt before slot i, as far as past and the breakers tell: a slot that
-// is not in past was skipped if its breaker still refuses it, and then why it last failed will do; otherwise another
-// replica may have tried it and the reason is "".
-func (p *Plan) Reason(i int, past []Past) string {
+// Reason is the class of the last failed attempt before slot i of x's order, as far as past and the breakers tell: a
+// slot that is not in past was skipped if it does not fit or its breaker still refuses it, and then why it last failed
+// will do; otherwise another replica may have tried it and the reason is "".
+func (p *Plan) Reason(x Exchange, i int, past []Past) string {
+	c := p.course(x, past)
 	skipped := ""
-	for i = min(i, len(p.slots)) - 1; i >= 0; i-- {
-		if k := slices.IndexFunc(past, func(x Past) bool { return x.Slot == i }); k >= 0 {
+	for i = min(i, len(c.order)) - 1; i >= 0; i-- {
+		if k := slices.IndexFunc(past, func(was Past) bool { return was.Slot == i }); k >= 0 {
 			return reason(past[k].Verdict)
 		}
-		switch b := p.slots[i].breaker; {
-		case p.slots[i].Again:
-		case b.Check() == nil:
+		switch s := c.slot(i); {
+		case s.onceMore() || c.fits(i) != nil:
+		case s.breaker.Check() == nil:
 			return ""
 		case skipped == "":
-			skipped = b.Last()
+			skipped = s.breaker.Last()
 		}
 	}
 	return skipped

@@ -61,8 +61,8 @@ func TestTheChainAdvancesByClassAndPolicy(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			p := newBench(t, row.change, "a", "b").plan()
-			if got := p.Advances(row.v, row.slot); got != row.want {
-				t.Errorf("Advances(%v, slot %d) = %v, want %v", row.v.Class, row.slot, got, row.want)
+			if got := p.advances(row.v, &p.slots[row.slot]); got != row.want {
+				t.Errorf("advances(%v, slot %d) = %v, want %v", row.v.Class, row.slot, got, row.want)
 			}
 		})
 	}
@@ -72,8 +72,8 @@ func TestTheChainAdvancesByClassAndPolicy(t *testing.T) {
 func TestEveryClassHasItsDefault(t *testing.T) {
 	p := newBench(t, nil, "a", "b").plan()
 	for c := classify.OK; c <= classify.Canceled; c++ {
-		if got, want := p.Advances(verdict(c), 0), c.Advances(); got != want {
-			t.Errorf("Advances(%v) = %v by default, want %v", c, got, want)
+		if got, want := p.advances(verdict(c), &p.slots[0]), c.Advances(); got != want {
+			t.Errorf("advances(%v) = %v by default, want %v", c, got, want)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestTheReasonIsWhatIsKnownOfTheSlotsBefore(t *testing.T) {
 					b.book.Breaker(name).Blame(why)
 					b.book.Breaker(name).Cool(time.Now().Add(time.Minute))
 				}
-				if got := b.plan().Reason(2, r.past); got != r.want {
+				if got := b.plan().Reason(Exchange{ID: "x"}, 2, r.past); got != r.want {
 					t.Errorf("Reason(2) = %q, want %q", got, r.want)
 				}
 			})

@@ -160,7 +160,7 @@ func (a *attempt) decided(v classify.Verdict) {
 			a.cut(v)
 		}
 	case a.state != holding:
-	case fails(v) || a.plan.Advances(v, a.try.Index):
+	case fails(v) || a.try.Advances(v):
 		a.failed(v)
 	case a.chain.Commit != config.CommitComplete:
 		a.commit(nil)
@@ -184,7 +184,7 @@ func (a *attempt) endOfBody() {
 	a.answer.ended = true
 	v := a.answer.resp.End(true)
 	switch {
-	case a.state == holding && (fails(v) || a.plan.Advances(v, a.try.Index)):
+	case a.state == holding && (fails(v) || a.try.Advances(v)):
 		a.failed(v)
 	case a.state == holding:
 		a.commit(nil)

@@ -255,7 +255,7 @@ func (a *attempt) explain(m *mutation) {
 
 // because says why the slots before index i did not answer, where that is known.
 func (a *attempt) because(m *mutation, i int) {
-	if a.why = a.plan.Reason(i, a.past); a.why != "" {
+	if a.why = a.plan.Reason(a.exchange(), i, a.past); a.why != "" {
 		m.set("x-llm-fallback-reason", a.why)
 	}
 }
