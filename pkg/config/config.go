@@ -93,17 +93,45 @@ type API string
 const (
 	Anthropic API = "anthropic"
 	OpenAI    API = "openai"
+	Gemini    API = "gemini"
+)
+
+// Platform is where a dialect is served.
+type Platform string
+
+// The platforms.
+const (
+	Native  Platform = "native"
+	Bedrock Platform = "bedrock" // Anthropic; see Provider.Surface
+	Vertex  Platform = "vertex"  // Anthropic and Gemini
+	Azure   Platform = "azure"   // OpenAI
+	Foundry Platform = "foundry" // Anthropic
+)
+
+// Surface is which of Bedrock's APIs a provider is called by.
+type Surface string
+
+// The surfaces of Bedrock.
+const (
+	Invoke   Surface = "invoke"   // InvokeModel on bedrock-runtime: JSON and eventstream frames; the default
+	Messages Surface = "messages" // Messages on bedrock-runtime: SSE
+	Mantle   Surface = "mantle"   // Messages on bedrock-mantle: SSE
 )
 
 // Provider is an API account and its endpoint.
 type Provider struct {
-	Name      string
-	API       API
-	Endpoint  *url.URL // scheme, host, optional base path without a trailing slash
-	Auth      Auth
-	TierCheck bool   // compare the asked and the served tier
-	Cluster   string // Envoy cluster name
-	CA        string // path of the trust anchors for this endpoint; "" is Envoy.CAFile
+	Name       string
+	API        API
+	Platform   Platform
+	Surface    Surface  // of Bedrock
+	Region     string   // of Bedrock, or the location of Vertex ("global" included)
+	Project    string   // of Vertex
+	APIVersion string   // of Azure: the deployment paths with this api-version; "": the v1 paths
+	Endpoint   *url.URL // scheme, host, optional base path without a trailing slash; the platform's own by default
+	Auth       Auth
+	TierCheck  bool   // compare the asked and the served tier
+	Cluster    string // Envoy cluster name
+	CA         string // path of the trust anchors for this endpoint; "" is Envoy.CAFile
 
 	// SharedLimits says that all targets of the account share its rate limits (rate_limits: account, the default):
 	// a rate limit of one cools them all.
@@ -118,10 +146,14 @@ type StatusFeed struct {
 	Component string // "" is the page as a whole
 }
 
-// Auth is the credential of a provider. FromClient forwards the client's own; otherwise Header is set to
-// Prefix + the secret's value.
+// Auth is the credential of a provider, exactly one of these: FromClient forwards the client's own; None sends none;
+// AWS, GCP and Entra sign or fetch tokens; otherwise Header is set to Prefix + the secret's value.
 type Auth struct {
 	FromClient bool
+	None       bool
+	AWS        string // "default" (the default chain, web identity included) or "profile:NAME"
+	GCP        string // "default" (application default credentials) or "file:PATH" of a credentials file
+	Entra      string // "default" (AZURE_TENANT_ID, AZURE_CLIENT_ID and a secret or federated token, or the managed identity)
 	Header     string // lower case
 	Prefix     string
 	Secret     Secret
@@ -136,8 +168,20 @@ type Target struct {
 	Provider *Provider
 	Model    string
 	Family   string // model_family; the default is Model
+	Tier     string // service_tier to ask for; "": what the client asks
+	Speed    string // speed to ask for (Anthropic); "": what the client asks
+	Limits   Limits
 	Breaker  Breaker
 	Probe    Probe
+}
+
+// Limits is what a model cannot take; the zero Limits takes everything. A request for another model's rung is
+// changed, or goes elsewhere, accordingly.
+type Limits struct {
+	MaxOutput int               // cap on max_tokens; 0: none
+	Drop      []string          // top-level body fields to leave out, such as temperature
+	Betas     map[string]string // anthropic-beta value to another, "" drops it; others pass
+	Lacks     []string          // what makes a request ineligible: tools, images, documents, thinking, web_search, …
 }
 
 // Breaker says when a target's breaker opens, for how long, and how traffic comes back.
