@@ -116,7 +116,7 @@ var unsigned = []string{"host", "content-length", "connection"}
 // normal is the path without empty and relative parts: "Normalize URI paths according to RFC 3986."
 func normal(p string) string {
 	clean := path.Clean("/" + p)
-	if clean != "/" && (strings.HasSuffix(p, "/") || strings.HasSuffix(p, "/.") || strings.HasSuffix(p, "/..")) {
+	if clean != "/" && strings.HasSuffix(p, "/") {
 		clean += "/"
 	}
 	return clean
