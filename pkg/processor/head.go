@@ -1,6 +1,8 @@
 package processor
 
 import (
+	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -8,14 +10,15 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"understudy/pkg/chain"
+	"understudy/pkg/provider"
 )
 
 // head is what is read of a request's headers.
 type head struct {
-	method, target string // target is path and query
-	chain          string // x-llm-chain
-	degrade        string // x-llm-degrade
-	encoding       string
+	method, target string      // target is path and query
+	chain          string      // x-llm-chain
+	degrade        string      // x-llm-degrade
+	header         http.Header // those that a rewriting reads
 	idempotencyKey string
 	requestID      string
 	length         int64  // -1: not said
@@ -38,15 +41,13 @@ func value(h *corev3.HeaderValue) string {
 }
 
 func readHead(m *corev3.HeaderMap) head {
-	h := head{length: -1}
+	h := head{length: -1, header: http.Header{}}
 	for _, f := range m.GetHeaders() {
 		switch f.Key {
 		case ":method":
 			h.method = value(f)
 		case ":path":
 			h.target = value(f)
-		case "content-encoding":
-			h.encoding = strings.ToLower(strings.TrimSpace(value(f)))
 		case "content-length":
 			if n, err := strconv.ParseInt(value(f), 10, 64); err == nil {
 				h.length = n
@@ -62,6 +63,8 @@ func readHead(m *corev3.HeaderMap) head {
 		default:
 			if strings.HasPrefix(f.Key, "x-llm-") {
 				h.own(f)
+			} else if slices.Contains(provider.Headers(), f.Key) {
+				h.header.Add(f.Key, value(f))
 			}
 		}
 	}
