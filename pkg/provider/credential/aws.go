@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	awsconfig "github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/smithy-go/logging"
 
 	"understudy/pkg/config"
 )
@@ -36,7 +37,7 @@ func signingName(s config.Surface) string {
 // fetchAWS walks the SDK's default chain, or that of a profile, from its beginning: the SDK reads environment and
 // files once in the life of a configuration.
 func (a account) fetchAWS(ctx context.Context) (lease, error) {
-	options := []func(*awsconfig.LoadOptions) error{awsconfig.WithRegion(a.region)}
+	options := []func(*awsconfig.LoadOptions) error{awsconfig.WithRegion(a.region), awsconfig.WithLogger(logging.Nop{})}
 	if profile, ok := strings.CutPrefix(a.aws, "profile:"); ok {
 		options = append(options, awsconfig.WithSharedConfigProfile(profile))
 	}

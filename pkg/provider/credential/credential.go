@@ -61,7 +61,7 @@ var wellKnown = []string{
 }
 
 // Names are all headers, lower case, that Sign sets for one provider or another. An attempt removes them first, so
-// that nothing of the client's, or of an earlier attempt's, is left.
+// that nothing of the client's, or of an earlier attempt's, is left. The slice is not to be changed.
 func (s *Set) Names() []string { return s.names }
 
 // Start lets the credentials renew themselves until Stop or the end of ctx, and ends those of the Set before that this

@@ -75,7 +75,11 @@ func reasonAWS(err error) string {
 	case errors.As(err, &api):
 		return fmt.Sprintf("%s %s: %s", call.ServiceID, call.OperationName, cmp.Or(word(api.ErrorCode()), "refused"))
 	}
-	return fmt.Sprintf("%s %s: %s", call.ServiceID, call.OperationName, cmp.Or(reasonNetwork(err), "failed"))
+	text := fmt.Sprintf("%s %s: %s", call.ServiceID, call.OperationName, cmp.Or(reasonNetwork(err), "failed"))
+	if call.ServiceID == "ec2imds" { // the end of the default chain
+		return "none in the environment or the files, and " + text
+	}
+	return text
 }
 
 func reasonGoogle(err error) string {

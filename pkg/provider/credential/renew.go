@@ -144,8 +144,12 @@ func (r *renewer) tell(before, now *outcome) {
 func (r *renewer) rest(ctx context.Context, d time.Duration, seen [sha256.Size]byte) bool {
 	due := time.NewTimer(d)
 	defer due.Stop()
-	look := time.NewTicker(filesEvery)
-	defer look.Stop()
+	var look <-chan time.Time
+	if len(r.files) > 0 {
+		ticker := time.NewTicker(filesEvery)
+		defer ticker.Stop()
+		look = ticker.C
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -156,7 +160,7 @@ func (r *renewer) rest(ctx context.Context, d time.Duration, seen [sha256.Size]b
 			if o == r.latest.Load() {
 				return true
 			}
-		case <-look.C:
+		case <-look:
 			if digest(r.files) != seen {
 				return true
 			}
