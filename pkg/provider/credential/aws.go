@@ -93,7 +93,7 @@ func (s *signature) headers(ctx context.Context, now time.Time, r Request) ([]He
 var errQuery = errors.New("the query of the request cannot be signed: it has a semicolon or a broken percent-escape")
 
 // request is what the signer reads. Its Opaque keeps the path's own escapes, which are escaped once more: "Each path
-// segment must be URI-encoded twice (except for Amazon S3 …)". The length is not signed: it may go as frames.
+// segment must be URI-encoded twice (except for Amazon S3 …)". The length is left out: the body may go without one.
 func (s *signature) request(r Request) (*http.Request, error) {
 	p, query, _ := strings.Cut(r.Path, "?")
 	if _, err := url.ParseQuery(query); err != nil {
@@ -104,15 +104,12 @@ func (s *signature) request(r Request) (*http.Request, error) {
 		URL: &url.URL{Opaque: "//" + r.Host + normal(p), RawQuery: query},
 	}
 	for name, value := range r.Headers {
-		if name = strings.ToLower(name); !slices.Contains(wellKnown, name) && !slices.Contains(unsigned, name) {
+		if name = strings.ToLower(name); !slices.Contains(wellKnown, name) {
 			req.Header.Set(name, value)
 		}
 	}
 	return req, nil
 }
-
-// unsigned are the headers that the signer adds itself (host) or that may change on the way.
-var unsigned = []string{"host", "content-length", "connection"}
 
 // normal is the path without empty and relative parts: "Normalize URI paths according to RFC 3986."
 func normal(p string) string {

@@ -1,7 +1,6 @@
 package credential
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
@@ -9,7 +8,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -18,8 +16,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
 	"understudy/pkg/config"
 )
@@ -306,7 +302,7 @@ func TestGoogleFindsItsCredentials(t *testing.T) {
 		}, map[string]string{"authorization": "Bearer of-the-account", "x-goog-user-project": "acme-quota"}},
 		{"of the metadata server", func(t *testing.T) string {
 			t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(serve(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("Metadata-Flavor") == "Google" && r.URL.Query().Get("scopes") == gcpScope {
+				if r.Header.Get("Metadata-Flavor") == "Google" && r.URL.Query().Get("scopes") == "https://www.googleapis.com/auth/cloud-platform" {
 					answer("of-the-instance")(w, r)
 				}
 			}), "http://"))
@@ -383,7 +379,7 @@ func TestAnExternalAccountExchangesItsToken(t *testing.T) {
 	subject := filepath.Join(t.TempDir(), "subject")
 	write(t, subject, "the-subject-token")
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		if r.FormValue("subject_token") != "the-subject-token" || r.FormValue("scope") != gcpScope {
+		if r.FormValue("subject_token") != "the-subject-token" || r.FormValue("scope") != "https://www.googleapis.com/auth/cloud-platform" {
 			w.WriteHeader(400)
 			return
 		}
@@ -399,185 +395,5 @@ func TestAnExternalAccountExchangesItsToken(t *testing.T) {
 	headers, err := s.Sign(t.Context(), "p", Request{})
 	if got := byName(headers); err != nil || got["authorization"] != "Bearer federated" || got["x-goog-user-project"] != "acme" {
 		t.Errorf("Sign() = %v, %v, want the federated token and the project", got, err)
-	}
-}
-
-func TestEntraFindsTheManagedIdentity(t *testing.T) {
-	for platform, scope := range map[config.Platform]string{
-		config.Azure: "https://cognitiveservices.azure.com", config.Foundry: "https://ai.azure.com",
-	} {
-		t.Run(string(platform), func(t *testing.T) {
-			quiet(t)
-			t.Setenv("IDENTITY_HEADER", "app-service")
-			t.Setenv("IDENTITY_ENDPOINT", serve(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.Header.Get("X-Identity-Header") != "app-service" || r.FormValue("resource") != scope {
-					w.WriteHeader(400)
-					return
-				}
-				fmt.Fprintf(w, `{"access_token":"managed","expires_on":"%d","resource":%q,"token_type":"Bearer"}`,
-					time.Now().Add(time.Hour).Unix(), scope)
-			}))
-			s := started(t, config.Provider{Platform: platform, Auth: config.Auth{Entra: "default"}})
-			headers, err := s.Sign(t.Context(), "p", Request{})
-			if len(headers) != 1 || headers[0] != (Header{"authorization", "Bearer managed"}) {
-				t.Errorf("Sign() = %v, %v, want the managed identity's token", headers, err)
-			}
-		})
-	}
-}
-
-// entraServer stands in for every host of Microsoft's that the SDK calls.
-type entraServer func(*http.Request) (status int, body string)
-
-func (f entraServer) Do(r *http.Request) (*http.Response, error) {
-	status, body := f(r)
-	if strings.HasSuffix(r.URL.Path, "/.well-known/openid-configuration") {
-		base := "https://" + r.URL.Host + "/tenant"
-		status, body = 200, `{"authorization_endpoint":"`+base+`/a","token_endpoint":"`+base+`/oauth2/v2.0/token","issuer":"`+base+`"}`
-	}
-	if strings.HasSuffix(r.URL.Path, "/discovery/instance") {
-		status, body = 200, `{"tenant_discovery_endpoint":"https://login.microsoftonline.com/tenant/v2.0/.well-known/openid-configuration",
-			"metadata":[{"preferred_network":"login.microsoftonline.com","preferred_cache":"login.windows.net","aliases":["login.microsoftonline.com"]}]}`
-	}
-	return &http.Response{
-		StatusCode: status, Status: http.StatusText(status), Request: r, Body: io.NopCloser(strings.NewReader(body)),
-		Header: http.Header{"Content-Type": {"application/json"}},
-	}, nil
-}
-
-func clientSecret(t *testing.T, secret string) {
-	t.Helper()
-	t.Setenv("AZURE_TENANT_ID", "tenant")
-	t.Setenv("AZURE_CLIENT_ID", "client")
-	t.Setenv("AZURE_CLIENT_SECRET", secret)
-}
-
-func TestEntraTakesAClientSecret(t *testing.T) {
-	quiet(t)
-	clientSecret(t, "the-client-secret")
-	server := entraServer(func(r *http.Request) (int, string) {
-		if r.ParseForm() != nil || r.PostForm.Get("client_secret") != "the-client-secret" {
-			return 401, "{}"
-		}
-		return 200, `{"access_token":"of-the-client","expires_in":3600,"token_type":"Bearer"}`
-	})
-	e := entra{entraScope(config.Azure), azcore.ClientOptions{Transport: server}}
-	l, err := e.fetch(t.Context())
-	if got, ok := l.proof.(fixed); !ok || err != nil || got[0].Value != "Bearer of-the-client" || !l.lasts() {
-		t.Errorf("fetch() = %v, %v, want the client's token", l, err)
-	}
-}
-
-// TestNoSecretIsSaid makes everything fail in ways whose errors quote a secret where they can.
-func TestNoSecretIsSaid(t *testing.T) {
-	const hidden = "hidden0123456789"
-	echo := func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(400)
-		fmt.Fprintf(w, `{"error":"invalid_grant","error_description":%q,"x":%q}`, body, hidden)
-	}
-	for _, row := range []struct {
-		name string
-		auth func(t *testing.T) config.Auth
-		want string
-	}{
-		{"a credential process that prints no JSON", func(t *testing.T) config.Auth {
-			file := filepath.Join(t.TempDir(), "config")
-			write(t, file, "[profile prod]\ncredential_process = echo "+hidden+"\n")
-			t.Setenv("AWS_CONFIG_FILE", file)
-			return config.Auth{AWS: "profile:prod"}
-		}, "no AWS credential: what the environment and the files"},
-		{"a profile that is not there", func(t *testing.T) config.Auth {
-			return config.Auth{AWS: "profile:prod"}
-		}, `no AWS credential: there is no profile "prod"`},
-		{"an STS that quotes what it gets", func(t *testing.T) config.Auth {
-			webIdentity(t, serve(t, func(w http.ResponseWriter, r *http.Request) {
-				w.WriteHeader(400)
-				io.WriteString(w, `<ErrorResponse><Error><Code>InvalidIdentityToken</Code><Message>`+hidden+`</Message></Error></ErrorResponse>`)
-			}))
-			write(t, os.Getenv("AWS_WEB_IDENTITY_TOKEN_FILE"), hidden)
-			return config.Auth{AWS: "default"}
-		}, "no AWS credential: STS AssumeRoleWithWebIdentity: InvalidIdentityToken"},
-		{"nothing at all for AWS", func(t *testing.T) config.Auth {
-			return config.Auth{AWS: "default"}
-		}, "no AWS credential: none in the environment or the files, and ec2imds GetMetadata: "},
-		{"a token server that quotes what it gets", func(t *testing.T) config.Auth {
-			file, _ := serviceAccount(t, serve(t, echo))
-			return config.Auth{GCP: "file:" + file}
-		}, "no Google token: the token server answered 400: invalid_grant"},
-		{"a token server that is not there", func(t *testing.T) config.Auth {
-			server := httptest.NewServer(nil)
-			server.Close()
-			file, _ := serviceAccount(t, server.URL)
-			return config.Auth{GCP: "file:" + file}
-		}, "connection refused"},
-		{"a token that no header carries", func(t *testing.T) config.Auth {
-			file, _ := serviceAccount(t, serve(t, func(w http.ResponseWriter, _ *http.Request) {
-				io.WriteString(w, `{"access_token":"`+hidden+`\r\nx: y","expires_in":3600}`)
-			}))
-			return config.Auth{GCP: "file:" + file}
-		}, "no Google token: the token that came is empty, has no end, or fits into no header"},
-		{"a credentials file that is not one", func(t *testing.T) config.Auth {
-			file := filepath.Join(t.TempDir(), "f")
-			write(t, file, hidden)
-			return config.Auth{GCP: "file:" + file}
-		}, "no Google token: the file is no JSON credentials file"},
-		{"a credentials file of an unknown type", func(t *testing.T) config.Auth {
-			return config.Auth{GCP: "file:" + jsonFile(t, map[string]string{"type": hidden})}
-		}, "no Google token: what the environment and the files"},
-		{"a credentials file that is absent", func(t *testing.T) config.Auth {
-			return config.Auth{GCP: "file:/absent/key.json"}
-		}, "no Google token: stat /absent/key.json: no such file or directory"},
-		{"a metadata server that fails", func(t *testing.T) config.Auth {
-			t.Setenv("GCE_METADATA_HOST", strings.TrimPrefix(serve(t, func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(403)
-				io.WriteString(w, hidden)
-			}), "http://"))
-			return config.Auth{GCP: "default"}
-		}, "no Google token: the metadata server answered 403"},
-		{"a managed identity that is refused", func(t *testing.T) config.Auth {
-			t.Setenv("AZURE_CLIENT_ID", "another") // the SDK remembers tokens of the others for the life of the process
-			t.Setenv("IDENTITY_HEADER", hidden)
-			t.Setenv("IDENTITY_ENDPOINT", serve(t, echo))
-			return config.Auth{Entra: "default"}
-		}, "no Entra token: "},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			quiet(t)
-			log := new(recorder)
-			s := New(one(row.auth(t)), nil, slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-			s.Start(t.Context())
-			r := s.source("p").renewer
-			select {
-			case <-r.latest.Load().next:
-			case <-time.After(10 * time.Second):
-				t.Fatal("no try ended within 10 s")
-			}
-			_, err := s.Sign(t.Context(), "p", Request{Method: "POST", Host: "h", Path: "/"})
-			if !says(err, row.want) || !says(s.Ready("p"), row.want) {
-				t.Errorf("Sign(), Ready() = %v, %v, want %s", err, s.Ready("p"), row.want)
-			}
-			s.Stop()
-			said := fmt.Sprint(log, err, s.Ready("p"), fmt.Sprintf("%+v %#v", s, s))
-			if strings.Contains(said, hidden) || strings.Contains(said, "PRIVATE") || strings.Contains(said, "eyJ") {
-				t.Errorf("a secret is in %s", said)
-			}
-			if got := strings.Count(log.String(), "\n"); got != 1 || !strings.Contains(log.String(), `"provider":"p"`) {
-				t.Errorf("log = %s, want one line with the provider", log)
-			}
-		})
-	}
-}
-
-func TestARefusedClientSecretIsSaidByItsNumber(t *testing.T) {
-	quiet(t)
-	clientSecret(t, "hidden0123456789")
-	server := entraServer(func(r *http.Request) (int, string) {
-		return 401, `{"error":"invalid_client","error_description":"AADSTS7000215: Invalid client secret hidden0123456789"}`
-	})
-	_, err := entra{entraScope(config.Azure), azcore.ClientOptions{Transport: server}}.fetch(context.WithoutCancel(t.Context()))
-	if got, want := reason(err), "Entra answered 401: AADSTS7000215"; got != want {
-		t.Errorf("reason(%T) = %s, want %s", err, got, want)
 	}
 }

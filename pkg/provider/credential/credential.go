@@ -20,7 +20,7 @@ type Request struct {
 	Method  string
 	Host    string            // :authority
 	Path    string            // with the query, percent-encoded
-	Headers map[string]string // to be signed; host, content-length and credentials are left out
+	Headers map[string]string // to be signed; what is of the transport or a credential is left out
 	Body    []byte
 }
 
@@ -101,7 +101,7 @@ func stop(running map[*renewer]bool) {
 
 // Sign returns the headers that prove to the provider who is calling; none for a provider that takes the client's own
 // credential, or no credential. It waits, two seconds at most, only for the first credential and for one that ended
-// while this machine slept. The error says why nothing can be proved; no secret is in it.
+// while this machine slept, and after one call has waited in vain no other does. The error says why nothing can be proved; no secret is in it.
 func (s *Set) Sign(ctx context.Context, provider string, r Request) ([]Header, error) {
 	src := s.source(provider)
 	if src == nil {

@@ -50,7 +50,8 @@ type renewer struct {
 	log   *slog.Logger
 
 	latest atomic.Pointer[outcome]
-	ended  chan *outcome // a call found this one's lease ended
+	late   atomic.Pointer[outcome] // a call has waited in vain for this one to be replaced
+	ended  chan *outcome           // a call found no lease in this one; when it is no longer the latest, that is no news
 	cancel context.CancelFunc
 	done   chan struct{} // closed when the goroutine has ended
 }
@@ -174,39 +175,41 @@ func (r *renewer) proof(ctx context.Context) (proof, error) {
 	if o := r.latest.Load(); o.held.lasts() {
 		return o.held.proof, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, firstWait)
-	defer cancel()
+	limit := time.NewTimer(firstWait)
+	defer limit.Stop()
 	for {
 		o := r.latest.Load()
-		switch {
-		case o.held.lasts():
+		if o.held.lasts() {
 			return o.held.proof, nil
-		case o.err != nil:
-			return nil, o.err
 		}
-		r.ask(o)
+		if err := r.missing(o); err != nil {
+			return nil, err
+		}
+		select { // timers stand still while a machine sleeps, so the lease may have ended unseen
+		case r.ended <- o:
+		default:
+		}
 		select {
 		case <-o.next:
+		case <-limit.C:
+			r.late.Store(o)
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s yet: it is being fetched", r.what)
+			return nil, ctx.Err()
 		}
 	}
 }
 
-// ask has a lease renewed that ended unseen: timers stand still while a machine sleeps.
-func (r *renewer) ask(o *outcome) {
-	if o.held.proof == nil {
-		return // the first try is under way
+// missing is why there is nothing at hand; nil while the try that is under way may still change that in time.
+func (r *renewer) missing(o *outcome) error {
+	if o.err == nil && r.late.Load() == o {
+		return fmt.Errorf("%s yet: it is still being fetched", r.what)
 	}
-	select {
-	case r.ended <- o:
-	default:
-	}
+	return o.err
 }
 
 func (r *renewer) ready() error {
 	if o := r.latest.Load(); !o.held.lasts() {
-		return o.err
+		return r.missing(o)
 	}
 	return nil
 }
