@@ -72,9 +72,9 @@ func changed(rw Rewrite) string {
 }
 
 func TestPlatforms(t *testing.T) {
-	chat := `{"model":"gpt-x", "messages":[] ,"n":1}`
+	completion := `{"model":"gpt-x", "messages":[] ,"n":1}`
 	gemini := `{"contents":[{"parts":[{"text":"hi"}]}]}`
-	const generate, stream = "/v1beta/models/gemini-x:generateContent", "/v1beta/models/gemini-x:streamGenerateContent?alt=sse"
+	const stream = "/v1beta/models/gemini-x:streamGenerateContent?alt=sse"
 	rows := []struct {
 		name          string
 		target        *config.Target
@@ -123,11 +123,11 @@ func TestPlatforms(t *testing.T) {
 		{"Foundry is sent tier or speed", on(t, "https://res.services.ai.azure.com", func(p *config.Provider) { p.Platform = config.Foundry }), "/v1/messages", sdkHeaders,
 			`{"speed":"fast","model":"x","service_tier":"auto"}`, "/anthropic/v1/messages", "", `{"model":"m"}`, classify.AnthropicMessages},
 
-		{"Azure v1 is not below /openai/v1", azureTarget(t, "https://res.openai.azure.com", ""), "/v1/chat/completions", nil, chat,
+		{"Azure v1 is not below /openai/v1", azureTarget(t, "https://res.openai.azure.com", ""), "/v1/chat/completions", nil, completion,
 			"/openai/v1/chat/completions", "-openai-organization; -openai-project", `{"model":"m", "messages":[] ,"n":1}`, classify.OpenAIChat},
 		{"an Azure endpoint with /openai/v1 has it twice", azureTarget(t, "https://res.openai.azure.com/openai/v1", ""), "/v1/responses", nil, `{"model":"m"}`,
 			"/openai/v1/responses", "-openai-organization; -openai-project", "", classify.OpenAIResponses},
-		{"classic Azure has no deployment, or the client's version", azureTarget(t, "https://res.openai.azure.com", "2024-10-21"), "/v1/chat/completions?api-version=1&a=b", nil, chat,
+		{"classic Azure has no deployment, or the client's version", azureTarget(t, "https://res.openai.azure.com", "2024-10-21"), "/v1/chat/completions?api-version=1&a=b", nil, completion,
 			"/openai/deployments/m/chat/completions?a=b&api-version=2024-10-21", "-openai-organization; -openai-project", `{"model":"m", "messages":[] ,"n":1}`, classify.OpenAIChat},
 		{"classic Azure has a deployment in the path of responses", azureTarget(t, "https://res.openai.azure.com/openai", "v"), "/v1/responses", nil, `{"model":"m"}`,
 			"/openai/responses?api-version=v", "-openai-organization; -openai-project", "", classify.OpenAIResponses},

@@ -21,7 +21,6 @@ func tiered(target *config.Target, tier, speed string) *config.Target {
 
 func TestTiers(t *testing.T) {
 	shared := http.Header{"X-Vertex-Ai-Llm-Shared-Request-Type": {"priority"}}
-	const generate = "/v1beta/models/g:generateContent"
 	rows := []struct {
 		name     string
 		target   *config.Target
@@ -89,7 +88,6 @@ func TestLimits(t *testing.T) {
 	drop := func(names ...string) *config.Target { return limited(native(t), config.Limits{Drop: names}) }
 	betas := config.Limits{Betas: map[string]string{"a": "", "b": "x"}}
 	beta := http.Header{"Anthropic-Beta": {"a,b", "c,x"}}
-	const generate = "/v1beta/models/g:generateContent"
 	rows := []struct {
 		name          string
 		target        *config.Target
@@ -133,7 +131,6 @@ func TestLimits(t *testing.T) {
 }
 
 func TestThinkingOfAnotherFamilyStaysBehind(t *testing.T) {
-	const generate = "/v1beta/models/g:generateContent"
 	const skip = `"skip_thought_signature_validator"`
 	rows := []struct{ name, path, body, want string }{
 		{"thinking goes on", "/v1/messages",
