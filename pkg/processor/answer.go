@@ -8,6 +8,7 @@ import (
 
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
+	"understudy/pkg/provider"
 )
 
 // answer is a target's response while it passes.
@@ -32,7 +33,7 @@ type answer struct {
 func (w *answer) reader(a *attempt) *classify.Response {
 	if w.resp == nil {
 		w.resp = classify.New(classify.Options{
-			API: a.api, Stream: a.body.Stream, AskedTier: a.body.Tier,
+			API: a.api, Stream: a.body.Stream, AskedTier: provider.AskedTier(a.try.Target, a.body),
 			IgnoreTier: !a.try.Target.Provider.TierCheck, Now: time.Now(),
 		})
 	}

@@ -1,6 +1,8 @@
 package processor
 
 import (
+	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -8,17 +10,17 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 
 	"understudy/pkg/chain"
+	"understudy/pkg/provider"
 )
 
 // head is what is read of a request's headers.
 type head struct {
-	method, target string            // target is path and query
-	chain          string            // x-llm-chain
-	degrade        string            // x-llm-degrade
-	tenant         string            // x-llm-tenant, by the front
-	noStore        bool              // cache-control: no-store
-	kept           map[string]string // of those that a queued request keeps
-	encoding       string
+	method, target string      // target is path and query
+	chain          string      // x-llm-chain
+	degrade        string      // x-llm-degrade
+	tenant         string      // x-llm-tenant, by the front
+	noStore        bool        // cache-control: no-store
+	header         http.Header // those that say how the body is to be read, and that a rewriting reads
 	idempotencyKey string
 	requestID      string
 	length         int64  // -1: not said
@@ -41,15 +43,13 @@ func value(h *corev3.HeaderValue) string {
 }
 
 func readHead(m *corev3.HeaderMap) head {
-	h := head{length: -1}
+	h := head{length: -1, header: http.Header{}}
 	for _, f := range m.GetHeaders() {
 		switch f.Key {
 		case ":method":
 			h.method = value(f)
 		case ":path":
 			h.target = value(f)
-		case "content-encoding":
-			h.encoding = strings.ToLower(strings.TrimSpace(value(f)))
 		case "content-length":
 			if n, err := strconv.ParseInt(value(f), 10, 64); err == nil {
 				h.length = n
@@ -58,8 +58,6 @@ func readHead(m *corev3.HeaderMap) head {
 			h.idempotencyKey = value(f)
 		case "cache-control":
 			h.noStore = h.noStore || strings.Contains(strings.ToLower(value(f)), "no-store")
-		case "content-type", "anthropic-version", "anthropic-beta", "openai-beta":
-			h.keep(f)
 		case "x-request-id":
 			h.requestID = value(f)
 		case "x-envoy-attempt-count":
@@ -69,6 +67,8 @@ func readHead(m *corev3.HeaderMap) head {
 		default:
 			if strings.HasPrefix(f.Key, "x-llm-") {
 				h.own(f)
+			} else if slices.Contains(provider.Headers(), f.Key) || slices.Contains(keptHeaders(), f.Key) {
+				h.header.Add(f.Key, value(f))
 			}
 		}
 	}
@@ -81,16 +81,20 @@ func readHead(m *corev3.HeaderMap) head {
 	return h
 }
 
-// keep notes a header that says how the body is to be read.
-func (h *head) keep(f *corev3.HeaderValue) {
-	if h.kept == nil {
-		h.kept = make(map[string]string, 4)
+// keptHeaders are those that a queued request keeps, beside the ones that a rewriting reads.
+func keptHeaders() []string {
+	return []string{"content-type", "anthropic-version", "anthropic-beta", "openai-beta"}
+}
+
+// kept is the kept headers as they stand.
+func (h *head) kept() map[string]string {
+	kept := make(map[string]string, 4)
+	for _, name := range keptHeaders() {
+		if values := h.header.Values(name); len(values) > 0 {
+			kept[name] = strings.Join(values, ",")
+		}
 	}
-	if was, ok := h.kept[f.Key]; ok {
-		h.kept[f.Key] = was + "," + value(f)
-		return
-	}
-	h.kept[f.Key] = value(f)
+	return kept
 }
 
 // own reads a header of ours: from the client (chain, degrade) or set once by the front (exchange, start).

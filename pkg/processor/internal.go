@@ -36,14 +36,14 @@ func (a *attempt) internal(noBody bool) {
 
 // probe sends a probe's request to its target; the prober has shaped it for the model that it asks.
 func (a *attempt) probe(body []byte) {
-	q, err := provider.Read(body, "", a.book.Config.Server.MaxBody)
+	q, err := provider.Read(a.incoming(body), a.book.Config.Server.MaxBody)
 	if err != nil {
 		a.refuse(http.StatusBadRequest, "invalid", "this is no probe")
 		return
 	}
 	t := *a.probed
 	t.Model = t.Probe.Model
-	rw, err := provider.ForTarget(&t, a.head.target, q)
+	rw, err := provider.ForTarget(&t, a.probed, q)
 	if err != nil {
 		a.refuse(http.StatusServiceUnavailable, "not_ready", "the gateway has no credential for this provider")
 		return

@@ -134,7 +134,7 @@ func (a *attempt) requestBody(body []byte) {
 		return
 	}
 	var err error
-	if a.body, err = provider.Read(body, a.head.encoding, cfg.Server.MaxBody); err != nil {
+	if a.body, err = provider.Read(a.incoming(body), cfg.Server.MaxBody); err != nil {
 		if errors.Is(err, provider.ErrTooLarge) {
 			a.tooLarge()
 		} else {
@@ -155,6 +155,11 @@ func (a *attempt) requestBody(body []byte) {
 	}
 	a.plan = a.book.Plan(a.chain)
 	a.begin()
+}
+
+// incoming is the request as the client sent it.
+func (a *attempt) incoming(body []byte) provider.Incoming {
+	return provider.Incoming{Path: a.head.target, Header: a.head.header, Body: body}
 }
 
 // begin finds the attempt's slot and sends the request there, or says what happens instead.
@@ -226,7 +231,7 @@ func (a *attempt) skip(why error) {
 
 // upstream sends the request to the target of a.try.
 func (a *attempt) upstream() {
-	rw, err := provider.ForTarget(a.try.Target, a.head.target, a.body)
+	rw, err := provider.ForTarget(a.try.Target, a.chain.Rungs[0].Target, a.body)
 	if err != nil {
 		a.try.Release()
 		a.try = nil

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -11,7 +12,7 @@ import (
 )
 
 // account is a provider at endpoint whose secret is "s3cret", or that takes the client's own credential.
-func account(t *testing.T, endpoint string, auth config.Auth) *config.Provider {
+func account(t testing.TB, endpoint string, auth config.Auth) *config.Provider {
 	t.Helper()
 	u, err := url.Parse(endpoint)
 	if err != nil {
@@ -30,13 +31,22 @@ var (
 	fromClient = config.Auth{FromClient: true}
 )
 
-func read(t *testing.T, body string) Request {
+// read reads a request to /v1/messages.
+func read(t testing.TB, body string) Request { return sent(t, "/v1/messages", nil, body) }
+
+// sent reads a request.
+func sent(t testing.TB, path string, header http.Header, body string) Request {
 	t.Helper()
-	q, err := Read([]byte(body), "", 1<<20)
+	q, err := Read(Incoming{Path: path, Header: header, Body: []byte(body)}, 1<<20)
 	if err != nil {
 		t.Fatalf("Read(%s) = %v, want nil", body, err)
 	}
 	return q
+}
+
+// packed reads a compressed request to /v1/messages.
+func packed(body []byte, encoding string, limit int64) (Request, error) {
+	return Read(Incoming{Path: "/v1/messages", Header: http.Header{"Content-Encoding": {encoding}}, Body: body}, limit)
 }
 
 func TestWhereARequestGoes(t *testing.T) {
@@ -64,7 +74,7 @@ func TestWhereARequestGoes(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			target := &config.Target{Provider: account(t, row.endpoint, row.auth), Model: "m"}
-			rw, err := ForTarget(target, row.path, read(t, `{"model":"m"}`))
+			rw, err := ForTarget(target, nil, sent(t, row.path, nil, `{"model":"m"}`))
 			if err != nil || rw.Authority != row.authority || rw.Path != row.want {
 				t.Errorf("ForTarget(%s) = %s%s, %v, want %s%s", row.path, rw.Authority, rw.Path, err, row.authority, row.want)
 			}
@@ -74,7 +84,7 @@ func TestWhereARequestGoes(t *testing.T) {
 
 func TestCredentialsOfClientsStayHere(t *testing.T) {
 	theirs := []string{"authorization", "x-api-key", "api-key", "x-goog-api-key", "x-amz-security-token", "cookie",
-		"proxy-authorization", "openai-organization", "openai-project", "anthropic-organization-id", "anthropic-workspace-id"}
+		"proxy-authorization", "openai-organization", "openai-project", "anthropic-organization-id", "anthropic-workspace-id", "x-goog-user-project"}
 	rows := []struct {
 		name    string
 		auth    config.Auth
@@ -96,7 +106,7 @@ func TestCredentialsOfClientsStayHere(t *testing.T) {
 					t.Errorf("%s sets %v, removes %v, %v, want %v and %v", call, rw.Set, rw.Remove, err, set, row.removed)
 				}
 			}
-			rw, err := ForTarget(&config.Target{Provider: p, Model: "m"}, "/v1/messages", read(t, `{"model":"m"}`))
+			rw, err := ForTarget(&config.Target{Provider: p, Model: "m"}, nil, read(t, `{"model":"m"}`))
 			check("ForTarget", rw, err, append(slices.Clone(row.set), Header{"accept-encoding", "identity"}))
 			rw, err = ForPassthrough(p, "/v1/models")
 			check("ForPassthrough", rw, err, row.set)
@@ -140,7 +150,7 @@ func TestAnAbsentSecretIsNamedAndNothingIsSent(t *testing.T) {
 	}
 	p := account(t, "https://api.example", bearer)
 	p.Auth.Secret = absent
-	rw, err := ForTarget(&config.Target{Provider: p, Model: "m"}, "/v1/messages", read(t, `{"model":"m"}`))
+	rw, err := ForTarget(&config.Target{Provider: p, Model: "m"}, nil, read(t, `{"model":"m"}`))
 	if err == nil || !strings.Contains(err.Error(), "UNDERSTUDY_TEST_ABSENT") || rw.Path != "" {
 		t.Errorf("ForTarget() = %+v, %v, want an error that names the secret", rw, err)
 	}

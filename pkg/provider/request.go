@@ -2,70 +2,109 @@ package provider
 
 import (
 	"bytes"
-	"compress/gzip"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net/http"
+	"strings"
 
-	"github.com/andybalholm/brotli"
-	"github.com/klauspost/compress/zstd"
 	"github.com/tidwall/gjson"
+
+	"understudy/pkg/classify"
 )
 
-// Request is the little that has to be known of a request's body.
+// Incoming is a request as the client sent it.
+type Incoming struct {
+	Path   string      // with the query
+	Header http.Header // at least those of Headers, by their canonical names
+	Body   []byte      // not written to, and read until Request.Drop
+}
+
+// Headers are the headers that a rewriting reads, lower case.
+func Headers() []string {
+	return []string{"content-encoding", betaHeader, profileHeader, sharedHeader, dedicatedHeader}
+}
+
+// Request is what has to be known of a client's request; every rewriting of it starts from what the client sent. It
+// belongs to one goroutine.
 type Request struct {
 	Model  string
 	Stream bool
-	Tier   string // service_tier
-	Broken bool   // not a JSON object: it goes to the primary as it came, which will say what is wrong
+	Broken bool // not a JSON object: it goes on as it came, and its provider will say what is wrong
 
-	body    []byte
-	decoded bool
-	models  []span
+	route    route
+	query    string
+	header   http.Header
+	tier     string // service_tier, or Gemini's serviceTier
+	speed    string // Anthropic's
+	standard bool   // no tier is asked for, whatever the client and the target say
+	body     []byte
+	decoded  bool
+	facts    *facts // once they were looked for
 }
 
-// span is where a value stands in the body.
-type span struct{ from, to int }
-
-// Read reads body, a JSON object, in which every top-level "model" is found: JSON does not say which of two
-// equal keys counts, so a request must not be able to show us one and the provider another. limit bounds the
-// decompressed body in bytes.
-func Read(body []byte, encoding string, limit int64) (Request, error) {
-	plain, err := decode(body, encoding, limit)
+// Read reads a request to an endpoint. Of its body, a JSON object, every top-level "model" is found: JSON does not say
+// which of two equal keys counts, so a request must not be able to show us one and the provider another. limit bounds
+// the decompressed body in bytes. A form is not read.
+func Read(in Incoming, limit int64) (Request, error) {
+	path, query, _ := strings.Cut(in.Path, "?")
+	r := Request{route: routeOf(path), query: query, header: in.Header, body: in.Body, Broken: true}
+	r.Model, r.Stream = r.route.model, r.route.stream
+	if r.route.form {
+		return r, nil
+	}
+	encoding := strings.ToLower(strings.TrimSpace(in.Header.Get("content-encoding")))
+	plain, err := decode(in.Body, encoding, limit)
 	if err != nil {
 		return Request{}, err
 	}
 	if deep(plain) {
 		return Request{}, ErrDeep
 	}
-	if !gjson.ValidBytes(plain) {
-		return Request{Broken: true, body: body}, nil
+	if !gjson.ValidBytes(plain) || !gjson.Parse(text(plain)).IsObject() {
+		return r, nil
 	}
-	root := gjson.ParseBytes(plain)
-	if !root.IsObject() {
-		return Request{Broken: true, body: body}, nil
-	}
-	r := Request{body: plain, decoded: encoding != "" && encoding != "identity"}
-	root.ForEach(func(key, value gjson.Result) bool {
-		r.read(key.Str, value)
-		return true
-	})
-	return r, nil
+	r.Broken, r.body, r.decoded = false, plain, encoding != "" && encoding != "identity"
+	return r, r.readMembers()
 }
 
-// read takes one top-level member. Str is "" for what is not a string.
-func (r *Request) read(key string, value gjson.Result) {
-	switch key {
-	case "model":
-		r.Model = value.Str
-		r.models = append(r.models, span{value.Index, value.Index + len(value.Raw)})
-	case "stream":
+// readMembers reads the top-level members. Str is "" for what is not a string.
+func (r *Request) readMembers() error {
+	n := 0
+	r.root().ForEach(func(key, value gjson.Result) bool {
+		r.member(key.Str, value)
+		n++
+		return n <= maxMembers
+	})
+	if n > maxMembers {
+		return ErrMany
+	}
+	return nil
+}
+
+func (r *Request) member(key string, value gjson.Result) {
+	gemini := r.route.api == classify.Gemini
+	switch {
+	case key == "model" && !gemini:
+		r.Model = strings.Clone(value.Str)
+	case key == "stream" && !gemini:
 		r.Stream = value.Type == gjson.True
-	case "service_tier":
-		r.Tier = value.Str
+	case key == "service_tier", key == "serviceTier" && gemini:
+		r.tier = strings.Clone(value.Str)
+	case key == "speed":
+		r.speed = strings.Clone(value.Str)
 	}
 }
+
+// root is the body, a JSON object; a broken one has no members.
+func (r *Request) root() gjson.Result {
+	if r.Broken {
+		return gjson.Result{}
+	}
+	return gjson.Parse(text(r.body))
+}
+
+// maxMembers bounds the top-level members: the APIs know less than 50.
+const maxMembers = 256
 
 // maxDepth is the nesting that encoding/json reads, too.
 const maxDepth = 10_000
@@ -104,20 +143,14 @@ func stringLen(text []byte) int {
 	}
 }
 
-// withModel is the body that asks for model, and whether it differs from the client's. All else keeps its
-// place and bytes. A request that names no model is left to the provider's own complaint.
-func (r Request) withModel(model string) ([]byte, bool) {
-	if r.Broken || r.Model == model && len(r.models) == 1 || len(r.models) == 0 {
+// edited is the body with a plan carried out, and whether it differs from what the client sent.
+func (r *Request) edited(p plan) ([]byte, bool) {
+	var e editor
+	e.object(r.root(), p)
+	if len(e.edits) == 0 {
 		return r.body, r.decoded
 	}
-	value, _ := json.Marshal(model) // a string always marshals
-	out := make([]byte, 0, len(r.body)+len(r.models)*len(value))
-	at := 0
-	for _, s := range r.models {
-		out = append(append(out, r.body[at:s.from]...), value...)
-		at = s.to
-	}
-	return append(out, r.body[at:]...), true
+	return e.apply(r.body), true
 }
 
 // Size is how many bytes the body has, decoded.
@@ -133,54 +166,6 @@ func (r *Request) Drop() { r.body = nil }
 var (
 	ErrTooLarge = errors.New("the request body is too large once decompressed")
 	ErrEncoding = errors.New("the request body does not decompress")
+	ErrMany     = fmt.Errorf("the request body has more than %d top-level fields", maxMembers)
 	ErrDeep     = fmt.Errorf("the request body nests deeper than %d levels", maxDepth)
 )
-
-// Bounds of decompression.
-const (
-	// Prompts compress by 3 to 10; repeated ones by some 100. Small bodies may unfold to minPlain in any case.
-	maxRatio = 200
-	minPlain = 64 << 10
-	// RFC 8878, 3.1.1.1.2: "it's recommended for decoders to support values of Window_Size up to 8 MB". A short
-	// frame may claim more, and would be given the memory.
-	minWindow = 8 << 20
-)
-
-func decode(body []byte, encoding string, limit int64) ([]byte, error) {
-	if encoding == "" || encoding == "identity" {
-		return body, nil
-	}
-	limit = min(limit, minPlain+maxRatio*int64(len(body)))
-	r, err := decoder(bytes.NewReader(body), encoding, max(minWindow, limit))
-	if err != nil {
-		return nil, err
-	}
-	defer r.Close()
-	plain, err := io.ReadAll(io.LimitReader(r, limit+1))
-	switch {
-	case int64(len(plain)) > limit:
-		return nil, ErrTooLarge
-	case err != nil:
-		return nil, ErrEncoding
-	}
-	return plain, nil
-}
-
-func decoder(in io.Reader, encoding string, window int64) (io.ReadCloser, error) {
-	switch encoding {
-	case "gzip", "x-gzip": // RFC 9110, 8.4.1.3: "x-gzip" is equivalent
-		if r, err := gzip.NewReader(in); err == nil {
-			return r, nil
-		}
-	case "br":
-		return io.NopCloser(brotli.NewReader(in)), nil
-	case "zstd":
-		r, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(uint64(window)))
-		if err == nil {
-			return r.IOReadCloser(), nil
-		}
-	default:
-		return nil, fmt.Errorf("%w: content-encoding %.40q is not gzip, br or zstd", ErrEncoding, encoding)
-	}
-	return nil, ErrEncoding
-}

@@ -24,7 +24,7 @@ func TestWhatIsReadOfARequest(t *testing.T) {
 		name, body string
 		want       Request
 	}{
-		{"the model is not found", `{"model":"m","stream":true,"service_tier":"flex"}`, Request{Model: "m", Stream: true, Tier: "flex"}},
+		{"the model is not found", `{"model":"m","stream":true,"service_tier":"flex"}`, Request{Model: "m", Stream: true, tier: "flex"}},
 		{"space hides the model", " {\n\t\"model\" : \"m\" }\r\n", Request{Model: "m"}},
 		{"an escaped key hides the model", `{"mod\u0065l":"m"}`, Request{Model: "m"}},
 		{"an escaped model is not decoded", `{"model":"\u006d\"\\"}`, Request{Model: `m"\`}},
@@ -48,7 +48,7 @@ func TestWhatIsReadOfARequest(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			got := read(t, row.body)
-			if got.Model != row.want.Model || got.Stream != row.want.Stream || got.Tier != row.want.Tier || got.Broken != row.want.Broken {
+			if got.Model != row.want.Model || got.Stream != row.want.Stream || got.tier != row.want.tier || got.Broken != row.want.Broken {
 				got.body = nil
 				t.Errorf("Read(%.80s) = %+v, want %+v", row.body, got, row.want)
 			}
@@ -60,7 +60,7 @@ func nested(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", 
 
 func TestABodyOfBracketsDoesNotExhaustTheStack(t *testing.T) {
 	for _, body := range []string{strings.Repeat("[", 4<<20), `{"a":` + strings.Repeat(`{"a":`, 1<<20), `{"a":` + nested(maxDepth) + `}`} {
-		if _, err := Read([]byte(body), "", 64<<20); err != ErrDeep {
+		if _, err := packed([]byte(body), "", 64<<20); err != ErrDeep {
 			t.Errorf("Read(%.20s… of %d bytes) = %v, want %v", body, len(body), err, ErrDeep)
 		}
 	}
@@ -87,7 +87,7 @@ func TestTheModelIsReplacedAndNothingElse(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			target := &config.Target{Provider: account(t, "https://api.example", bearer), Model: "new"}
-			rw, err := ForTarget(target, "/v1/messages", read(t, row.body))
+			rw, err := ForTarget(target, nil, read(t, row.body))
 			if err != nil || string(rw.Body) != row.want {
 				t.Errorf("ForTarget(%s).Body = %s, %v, want %s", row.body, rw.Body, err, row.want)
 			}
@@ -100,9 +100,10 @@ func TestTheModelIsReplacedAndNothingElse(t *testing.T) {
 
 func TestAModelNameIsAlwaysJSON(t *testing.T) {
 	for _, model := range []string{`a"b`, `a\`, "a\nb", "é", "a/b:c"} {
-		out, _ := read(t, `{"model":"old"}`).withModel(model)
-		if got := read(t, string(out)); got.Broken || got.Model != model {
-			t.Errorf("withModel(%q) = %s, which reads as %q", model, out, got.Model)
+		target := &config.Target{Provider: account(t, "https://api.example", bearer), Model: model}
+		rw, err := ForTarget(target, nil, read(t, `{"model":"old"}`))
+		if got := read(t, string(rw.Body)); err != nil || got.Broken || got.Model != model {
+			t.Errorf("ForTarget(%q).Body = %s, %v, which reads as %q", model, rw.Body, err, got.Model)
 		}
 	}
 }
@@ -156,22 +157,22 @@ func TestCompressedRequests(t *testing.T) {
 	same := &config.Target{Provider: target.Provider, Model: "old"}
 	for _, encoding := range []string{"gzip", "x-gzip", "br", "zstd"} {
 		t.Run(encoding, func(t *testing.T) {
-			packed := pack(t, encoding, []byte(body))
-			q, err := Read(packed, encoding, 1<<20)
+			zipped := pack(t, encoding, []byte(body))
+			q, err := packed(zipped, encoding, 1<<20)
 			if err != nil || q.Model != "old" {
 				t.Fatalf("Read() = model %q, %v, want old", q.Model, err)
 			}
 			for target, want := range map[*config.Target]string{target: strings.Replace(body, "old", "new", 1), same: body} {
-				rw, err := ForTarget(target, "/v1/messages", q)
+				rw, err := ForTarget(target, nil, q)
 				if err != nil || string(rw.Body) != want || !slices.Contains(rw.Remove, "content-encoding") {
 					t.Errorf("ForTarget(%s) = %.40s…, %v, removes %v, want %.40s… and no encoding", target.Model, rw.Body, err, rw.Remove, want)
 				}
 			}
-			if q, err := Read(pack(t, encoding, []byte(prompt)), encoding, 1<<20); err != nil || q.Model != "old" {
+			if q, err := packed(pack(t, encoding, []byte(prompt)), encoding, 1<<20); err != nil || q.Model != "old" {
 				t.Errorf("Read() of a prompt that repeats = %v, want nil", err)
 			}
-			q, err = Read(pack(t, encoding, []byte(`{"model":`)), encoding, 1<<20)
-			if rw, _ := ForTarget(target, "/v1/messages", q); err != nil || !q.Broken || rw.Body != nil || slices.Contains(rw.Remove, "content-encoding") {
+			q, err = packed(pack(t, encoding, []byte(`{"model":`)), encoding, 1<<20)
+			if rw, _ := ForTarget(target, nil, q); err != nil || !q.Broken || rw.Body != nil || slices.Contains(rw.Remove, "content-encoding") {
 				t.Errorf("a compressed request that is not JSON is not let through as it came: %v, %+v", err, rw)
 			}
 		})
@@ -210,7 +211,7 @@ func TestBodiesThatDoNotUnfoldAsTheyShould(t *testing.T) {
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
-			if _, err := Read(row.body, row.encoding, row.limit); !errors.Is(err, row.want) {
+			if _, err := packed(row.body, row.encoding, row.limit); !errors.Is(err, row.want) {
 				t.Errorf("Read(%d bytes, %s) = %v, want %v", len(row.body), row.encoding, err, row.want)
 			}
 		})
@@ -221,7 +222,7 @@ func BenchmarkRead(b *testing.B) {
 	body := []byte(`{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat(`a line of a prompt, \"quoted\"\n`, 1<<15) + `"}]}`)
 	b.SetBytes(int64(len(body)))
 	for b.Loop() {
-		if _, err := Read(body, "", 32<<20); err != nil {
+		if _, err := packed(body, "", 32<<20); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -1,0 +1,159 @@
+package provider
+
+import (
+	"cmp"
+	"encoding/json"
+	"maps"
+	"slices"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
+)
+
+// edit is a piece of a body, from..to, and what stands in its place.
+type edit struct {
+	from, to int
+	with     string
+}
+
+// editor changes well-formed JSON by its pieces, so that all else keeps place and bytes. Its values are of one body,
+// and say by Index where in it they stand.
+type editor struct{ edits []edit }
+
+// change is what becomes of the members of one name.
+type change struct {
+	drop   bool
+	inside func(e *editor, value gjson.Result) // edits the value
+	add    string                              // JSON to add when no member has the name
+}
+
+// plan is what becomes of an object's members, by name; others stay as they are.
+type plan map[string]change
+
+// set makes JSON text the value of a member, which is there or not.
+func set(text string) change {
+	return change{add: text, inside: func(e *editor, v gjson.Result) {
+		if v.Raw != text {
+			e.replace(v, text)
+		}
+	}}
+}
+
+// quoted is s as JSON.
+func quoted(s string) string {
+	text, _ := json.Marshal(s) // a string always marshals
+	return string(text)
+}
+
+func (e *editor) replace(v gjson.Result, with string) {
+	e.edits = append(e.edits, edit{v.Index, v.Index + len(v.Raw), with})
+}
+
+// object edits the members of an object; what is no object stays. Of equal names each is changed: JSON does not say
+// which of them counts.
+func (e *editor) object(v gjson.Result, p plan) {
+	if !v.IsObject() {
+		return
+	}
+	cut := pruner{kept: -1, from: -1}
+	missing := map[string]string{}
+	for name, c := range p {
+		if c.add != "" {
+			missing[name] = c.add
+		}
+	}
+	v.ForEach(func(key, value gjson.Result) bool {
+		c := p[key.Str]
+		delete(missing, key.Str)
+		if c.inside != nil && !c.drop {
+			c.inside(e, value)
+		}
+		cut.item(key.Index, value.Index+len(value.Raw), !c.drop)
+		return true
+	})
+	e.append(v.Index, cut.kept, missing)
+	e.edits = append(e.edits, cut.end()...)
+}
+
+// append adds members behind the last one that is kept, whose end is kept, -1 if there is none.
+func (e *editor) append(object, kept int, missing map[string]string) {
+	for i, name := range slices.Sorted(maps.Keys(missing)) {
+		text := quoted(name) + ":" + missing[name]
+		at := kept
+		switch {
+		case kept >= 0 || i > 0:
+			text = "," + text
+			at = max(kept, object+1)
+		default:
+			at = object + 1
+		}
+		e.edits = append(e.edits, edit{at, at, text})
+	}
+}
+
+// array leaves out elements; keep may edit those it keeps.
+func (e *editor) array(v gjson.Result, keep func(element gjson.Result) bool) {
+	if !v.IsArray() {
+		return
+	}
+	cut := pruner{kept: -1, from: -1}
+	v.ForEach(func(_, element gjson.Result) bool {
+		cut.item(element.Index, element.Index+len(element.Raw), keep(element))
+		return true
+	})
+	e.edits = append(e.edits, cut.end()...)
+}
+
+// apply is body with the edits made.
+func (e *editor) apply(body []byte) []byte {
+	slices.SortStableFunc(e.edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
+	size := len(body)
+	for _, d := range e.edits {
+		size += len(d.with) + d.from - d.to
+	}
+	out := make([]byte, 0, max(size, 0))
+	at := 0
+	for _, d := range e.edits {
+		out = append(append(out, body[at:d.from]...), d.with...)
+		at = d.to
+	}
+	return append(out, body[at:]...)
+}
+
+// pruner finds the edits that leave items out of an object or array, each run of them with one comma.
+type pruner struct {
+	kept  int // where the last item that is kept ends, -1: there is none
+	from  int // where a run that is left out begins, -1: there is none
+	to    int // where that run's last item ends
+	edits []edit
+}
+
+// item takes the next item.
+func (p *pruner) item(from, to int, keep bool) {
+	switch {
+	case !keep && p.from < 0:
+		p.from, p.to = from, to
+	case !keep:
+		p.to = to
+	default:
+		if p.from >= 0 {
+			p.edits = append(p.edits, edit{from: p.from, to: from})
+		}
+		p.from, p.kept = -1, to
+	}
+}
+
+// end is the edits, after the last item.
+func (p *pruner) end() []edit {
+	switch {
+	case p.from < 0:
+	case p.kept < 0:
+		p.edits = append(p.edits, edit{from: p.from, to: p.to})
+	default:
+		p.edits = append(p.edits, edit{from: p.kept, to: p.to})
+	}
+	return p.edits
+}
+
+// text is b as a string that shares its memory: a body is never written to, and may be of 32 MiB.
+func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

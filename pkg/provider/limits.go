@@ -1,0 +1,111 @@
+package provider
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"understudy/pkg/classify"
+	"understudy/pkg/config"
+)
+
+// caps are the members that bound an answer's tokens.
+var caps = map[classify.API][]string{
+	classify.AnthropicMessages: {"max_tokens"},
+	classify.OpenAIChat:        {"max_tokens", "max_completion_tokens"},
+	classify.OpenAIResponses:   {"max_output_tokens"},
+	classify.Gemini:            {"maxOutputTokens", "max_output_tokens"}, // of generationConfig
+}
+
+// generation are the spellings of Gemini's object of sampling parameters.
+var generation = []string{"generationConfig", "generation_config"}
+
+// planLimits leaves out what the model does not take, and caps its answer. Gemini's sampling parameters stand one level
+// deeper than those of others.
+func (r *Request) planLimits(p plan, l config.Limits) {
+	inner := p
+	if r.route.api == classify.Gemini {
+		inner = plan{}
+	}
+	if l.MaxOutput > 0 {
+		for _, name := range caps[r.route.api] {
+			inner[name] = change{inside: capped(l.MaxOutput)}
+		}
+	}
+	if r.route.api == classify.AnthropicMessages && l.MaxOutput > 0 {
+		inner["max_tokens"] = change{inside: capped(l.MaxOutput), add: strconv.Itoa(l.MaxOutput)} // Anthropic requires it
+	}
+	for _, name := range l.Drop {
+		p[name], inner[name] = change{drop: true}, change{drop: true}
+	}
+	if r.route.api != classify.Gemini || len(inner) == 0 {
+		return
+	}
+	for _, name := range generation {
+		if !p[name].drop {
+			p[name] = change{inside: func(e *editor, v gjson.Result) { e.object(v, inner) }}
+		}
+	}
+}
+
+// capped lowers a number to most.
+func capped(most int) func(*editor, gjson.Result) {
+	return func(e *editor, v gjson.Result) {
+		if v.Type == gjson.Number && v.Num > float64(most) {
+			e.replace(v, strconv.Itoa(most))
+		}
+	}
+}
+
+// betas says anthropic-beta where the platform wants it, without what the model lacks.
+func (r *Request) betas(rw *Rewrite, p plan, t *config.Target, w wire) {
+	if r.route.api != classify.AnthropicMessages {
+		return
+	}
+	asked := betasOf(r.header)
+	kept := mapped(asked, t.Limits.Betas)
+	switch {
+	case w.betas:
+		rw.Remove = append(rw.Remove, betaHeader)
+		if len(kept) > 0 {
+			list, _ := json.Marshal(kept) // strings always marshal
+			p["anthropic_beta"] = set(string(list))
+		}
+	case slices.Equal(asked, kept):
+	case len(kept) == 0:
+		rw.Remove = append(rw.Remove, betaHeader)
+	default:
+		rw.Set = append(rw.Set, Header{betaHeader, strings.Join(kept, ",")})
+	}
+}
+
+// betasOf are the values of anthropic-beta, a list that may stand in several headers.
+func betasOf(h http.Header) []string {
+	var betas []string
+	for _, line := range h.Values(betaHeader) {
+		for beta := range strings.SplitSeq(line, ",") {
+			if beta = strings.TrimSpace(beta); beta != "" {
+				betas = append(betas, beta)
+			}
+		}
+	}
+	return betas
+}
+
+// mapped are betas by their names at another model; "" is none.
+func mapped(betas []string, names map[string]string) []string {
+	var out []string
+	for _, beta := range betas {
+		if name, ok := names[beta]; ok {
+			beta = name
+		}
+		if beta != "" && !slices.Contains(out, beta) {
+			out = append(out, beta)
+		}
+	}
+	return out
+}
