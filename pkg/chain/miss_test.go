@@ -80,3 +80,19 @@ func TestAChainThatObservesAsksForNothing(t *testing.T) {
 		}
 	})
 }
+
+// TestARampDoesNotKeepCallsOfOursFromAFallback: they keep to its pace by themselves.
+func TestARampDoesNotKeepCallsOfOursFromAFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fallback(t, nil, config.Ramp{Interval: time.Hour, Share: 0.01})
+		if !b.reaches("b") {
+			t.Fatal("the trial is not made")
+		}
+		for own, want := range map[bool]string{true: "skip", false: "spent"} {
+			b.x.Own = own
+			if got := b.begin(1, nil); got != want {
+				t.Errorf("Begin(1) with the primary open and the fallback ramping, own: %v = %s, want %s", own, got, want)
+			}
+		}
+	})
+}
