@@ -169,6 +169,44 @@ func checkInvoke(t *testing.T, q Request, target *config.Target, members []pair)
 	}
 }
 
+// FuzzPlatforms holds what another family's model on another platform gets of the other dialects.
+func FuzzPlatforms(f *testing.F) {
+	for _, body := range []string{
+		`{"contents":[{"parts":[{"thoughtSignature":"x","text":""},{"fileData":{"fileUri":"gs://x"}}]}],"generation_config":{"maxOutputTokens":9,"temperature":1},"service_tier":"flex"}`,
+		`{"generationConfig":{"temperature":1},"generationConfig":{},"contents":{"parts":[]}}`,
+		`{"model":"m","input":[{"id":"x"},{"type":"reasoning"}],"max_output_tokens":1e9,"tools":[{"type":"file_search","vector_store_ids":["a"]}]}`,
+		`{"model":"m","messages":[{"audio":{"id":"a"}}],"max_tokens":99}`, `{}`, `[]`, `{"tools":[[{}]],"prompt":[1]}`,
+	} {
+		for i := range 3 {
+			f.Add([]byte(body), uint8(i))
+		}
+	}
+	paths := []string{generate, responses, chat}
+	first := &config.Target{Name: "a", Provider: account(f, "https://api.example", bearer), Family: "a"}
+	google, microsoft := vertexTarget(f), azureTarget(f, "https://a.example", "v")
+	f.Fuzz(func(t *testing.T, body []byte, path uint8) {
+		target := *microsoft
+		if int(path)%len(paths) == 0 {
+			target = *google
+		}
+		target.Family, target.Tier, target.Limits = "b", "flex", config.Limits{MaxOutput: 7, Drop: []string{"temperature"}, Lacks: Needs()[:3]}
+		q, err := Read(Incoming{Path: paths[int(path)%len(paths)], Body: body}, 1<<20)
+		if err != nil {
+			return
+		}
+		members, _ := pairs(body)
+		changed := []string{"model", "service_tier", "serviceTier", "temperature", "contents", "generationConfig", "generation_config",
+			"max_tokens", "max_completion_tokens", "max_output_tokens"}
+		if got := edited(t, q, &target, first); !slices.Equal(others(got, changed...), others(members, changed...)) {
+			t.Fatalf("ForTarget() of %q = %q, want only %v to change", body, got, changed)
+		}
+		err = Eligible(&target, first, &q)
+		if !q.Broken && target.Provider.Name != first.Provider.Name && err == nil && len(q.Bound()) > 0 {
+			t.Fatalf("Eligible() of %q, bound by %v, = nil, want an error", body, q.Bound())
+		}
+	})
+}
+
 func FuzzDecode(f *testing.F) {
 	encodings := []string{"gzip", "br", "zstd"}
 	for i, encoding := range encodings {

@@ -13,6 +13,7 @@ import (
 // on is a target of model m at a platform.
 func on(t testing.TB, endpoint string, change func(*config.Provider)) *config.Target {
 	p := account(t, endpoint, bearer)
+	p.Name = endpoint
 	change(p)
 	return &config.Target{Name: "t", Provider: p, Model: "m"}
 }
