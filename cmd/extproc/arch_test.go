@@ -14,9 +14,9 @@ import (
 // a fault.
 var imports = map[string][]string{
 	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/degrade",
-		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/envoyconf", "pkg/fleet", "pkg/processor", "pkg/recovery", "pkg/store"},
+		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/envoyconf", "pkg/fleet", "pkg/processor", "pkg/provider/credential", "pkg/recovery", "pkg/store"},
 	"pkg/processor": {"pkg/chain", "pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/degrade",
-		"pkg/provider", "pkg/token"},
+		"pkg/provider", "pkg/provider/credential", "pkg/token"},
 	"pkg/fleet":                   {"pkg/chain/breaker", "pkg/store"},
 	"pkg/recovery":                {"pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/degrade/queue", "pkg/provider", "pkg/token"},
 	"pkg/token":                   {},
@@ -26,7 +26,8 @@ var imports = map[string][]string{
 	"pkg/degrade/cache":           {"pkg/classify", "pkg/classify/sse", "pkg/config", "pkg/store"},
 	"pkg/degrade/queue":           {"pkg/config", "pkg/store"},
 	"pkg/degrade/queue/queuetest": {"pkg/degrade/queue", "pkg/store"},
-	"pkg/provider":                {"pkg/classify", "pkg/config"},
+	"pkg/provider":                {"pkg/classify", "pkg/classify/eventstream", "pkg/config"},
+	"pkg/provider/credential":     {"pkg/config"},
 	"pkg/classify":                {"pkg/classify/decode", "pkg/classify/eventstream", "pkg/classify/jsonscan", "pkg/classify/sse"},
 	"pkg/classify/decode":         {},
 	"pkg/classify/eventstream":    {},
@@ -47,6 +48,10 @@ var owners = map[string][]string{
 	"go.yaml.in/yaml/v3":                     {"pkg/config"},
 	"github.com/nats-io":                     {"pkg/store"},
 	"golang.org/x/time":                      {"pkg/recovery"},
+	"golang.org/x/oauth2":                    {"pkg/provider/credential"},
+	"github.com/Azure":                       {"pkg/provider/credential"},
+	"github.com/aws/aws-sdk-go-v2/config":    {"pkg/provider/credential"},
+	"cloud.google.com":                       {"pkg/provider/credential"},
 }
 
 func TestImportsGoOneWay(t *testing.T) {
