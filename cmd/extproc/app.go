@@ -25,6 +25,7 @@ import (
 	"understudy/pkg/admin"
 	"understudy/pkg/config"
 	"understudy/pkg/processor"
+	"understudy/pkg/provider/credential"
 )
 
 // app is the running service.
@@ -36,6 +37,7 @@ type app struct {
 	processor *processor.Processor
 	shared    *shared
 	calls     *calls
+	creds     *credential.Set // of the config in use
 	degraded  *degraded
 	reloadOK  prometheus.Gauge
 
@@ -67,6 +69,8 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 		health: health.NewServer(),
 		failed: make(chan error, 2),
 	}
+	a.creds = credential.New(cfg, nil, log)
+	a.processor.Use(cfg, a.creds)
 	a.calls = newCalls(a.processor, log)
 	defer func() {
 		if err != nil {
@@ -175,6 +179,7 @@ func (a *app) isReady() error {
 func (a *app) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	a.stopping = cancel
+	a.creds.Start(ctx)
 	a.shared.run(a.calls.prober.Probe)
 	a.calls.run()
 	a.degraded.start(ctx)
@@ -210,6 +215,7 @@ func (a *app) stop(drain time.Duration) error {
 	defer cancel()
 	err := errors.Join(errJobs, a.admin.Shutdown(ctx), a.shared.close())
 	a.wg.Wait()
+	a.creds.Stop()
 	return err
 }
 

@@ -293,12 +293,12 @@ func TestAReloadReachesTheFleetAndRefusesAnotherStore(t *testing.T) {
 	defer s.end()
 	text := strings.NewReplacer("DIR", dir, "STORE", embedded(dir)).Replace(serviceYAML)
 	s.write(strings.ReplaceAll(text, "/store", "/elsewhere"))
-	s.reload(s.file)
+	s.reload(t.Context(), s.file)
 	if got := testutil.ToFloat64(s.reloadOK); got != 0 || !strings.Contains(s.log.String(), "store: these settings cannot change") {
 		t.Errorf("reload to another store: success = %v, log:\n%s\nwant 0 and the reason", got, s.log)
 	}
 	s.write(strings.Replace(text, "b/m: {provider: b, model: m}", "b/m: {provider: b, model: m}, b/n: {provider: b, model: n, breaker: {half_open: probe}}", 1))
-	s.reload(s.file)
+	s.reload(t.Context(), s.file)
 	names := map[string]bool{}
 	for _, target := range s.shared.targets() {
 		names[target.Name] = target.Probe

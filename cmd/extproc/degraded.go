@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -144,7 +145,7 @@ func (d *degraded) stop(ctx context.Context) error {
 func (d *degraded) closed(target string) {
 	for _, ch := range d.processor.Book().Config.Chains {
 		for _, r := range ch.Rungs {
-			if r.Target.Name == target {
+			if slices.ContainsFunc(r.All(), func(m config.Member) bool { return m.Target.Name == target }) {
 				go d.drainer.Wake(ch.Name)
 			}
 		}

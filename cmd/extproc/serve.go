@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"understudy/pkg/config"
+	"understudy/pkg/provider/credential"
 )
 
 // settle bounds what follows the drain: honest ends on their way out, and last words of the access log.
@@ -58,12 +59,12 @@ func (a *app) watch(ctx context.Context, cfg *config.Config) {
 			}
 		case <-hup:
 		}
-		a.reload(cfg.File)
+		a.reload(ctx, cfg.File)
 	}
 }
 
 // reload uses what the file says now, or changes nothing.
-func (a *app) reload(file string) {
+func (a *app) reload(ctx context.Context, file string) {
 	next, err := config.Load(file)
 	if err == nil {
 		err = a.unchangeable(next)
@@ -73,7 +74,10 @@ func (a *app) reload(file string) {
 		a.log.Error("the changed config is not used", "file", file, "error", err.Error())
 		return
 	}
-	a.processor.Use(next)
+	creds := credential.New(next, a.creds, a.log)
+	creds.Start(ctx)
+	a.creds = creds
+	a.processor.Use(next, creds)
 	a.reloadOK.Set(1)
 	a.log.Info("config reloaded", "file", file, "config", next.Hash)
 }

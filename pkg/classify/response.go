@@ -15,6 +15,10 @@ type Options struct {
 	Now       time.Time // when the headers arrived, for retry hints that are a date; zero: the Date header
 	MaxEvent  int       // bytes of one event, frame or element; 0 is 1 MiB; a larger one makes the answer malformed
 
+	// Opaque is for an endpoint whose answers are in no dialect, such as embeddings and speech: a success is told by its
+	// status and its end alone. Errors are read as ever.
+	Opaque bool
+
 	// IgnoreTier is for a provider that echoes a tier it did not serve: tiers are told and not compared.
 	IgnoreTier bool
 }
@@ -86,10 +90,13 @@ func (r *Response) Header(status int, get func(lowerCaseName string) string) {
 	if r.encoding != "" {
 		r.dec = decode.New(r.encoding, maxDecoded, func(p []byte) { r.in.feed(p) })
 	}
-	if answer(status) {
-		r.in = &sniffer{r: r}
-	} else {
+	switch {
+	case !answer(status):
 		r.in = &failure{r: r}
+	case r.o.Opaque:
+		r.in = &opaque{r: r}
+	default:
+		r.in = &sniffer{r: r}
 	}
 }
 

@@ -1,5 +1,7 @@
 package config
 
+import "slices"
+
 // spare is how many retries the front may spend beyond a chain's slots: a fault of the service consumes an attempt
 // number, and four of them in a row are answered with a final 503.
 const spare = 4
@@ -14,6 +16,11 @@ func (r Rung) All() []Member {
 		return []Member{{r.Target, 1}}
 	}
 	return r.Members
+}
+
+// Has says whether t is a member of the rung.
+func (r Rung) Has(t *Target) bool {
+	return slices.ContainsFunc(r.All(), func(m Member) bool { return m.Target == t })
 }
 
 // Repeats says whether each of the chain's targets has a slot for one more try: after a blip (retry.same_target), or

@@ -8,7 +8,6 @@ import (
 
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
-	"understudy/pkg/provider"
 )
 
 // answer is a target's response while it passes.
@@ -17,7 +16,8 @@ type answer struct {
 	status          int
 	contentType     string
 	contentEncoding string
-	started         bool // content has been seen
+	date, errorType string // headers of those names, the latter AWS's
+	started         bool   // content has been seen
 
 	held      [][]byte // received; from next on, not yet sent
 	next      int
@@ -33,7 +33,7 @@ type answer struct {
 func (w *answer) reader(a *attempt) *classify.Response {
 	if w.resp == nil {
 		w.resp = classify.New(classify.Options{
-			API: a.api, Stream: a.body.Stream, AskedTier: provider.AskedTier(a.try.Target, a.body),
+			API: a.reads(), Stream: a.body.Stream, AskedTier: a.call.tier, Opaque: a.api == classify.APIUnknown,
 			IgnoreTier: !a.try.Target.Provider.TierCheck, Now: time.Now(),
 		})
 	}
@@ -52,6 +52,7 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 	}
 	w.status = atoi(fields[":status"])
 	w.contentType, w.contentEncoding = fields["content-type"], fields["content-encoding"]
+	w.date, w.errorType = fields["date"], fields["x-amzn-errortype"]
 	a.state = holding
 	a.clock.held(time.Now(), a.chain)
 	if why, local := localReply(attributes); local {
@@ -216,6 +217,7 @@ func (a *attempt) served(v classify.Verdict) {
 	a.finish()
 	a.report(v)
 	a.preserve(v)
+	a.settleDown(v)
 	a.p.account(a, v, a.outcome(v))
 }
 
@@ -231,6 +233,10 @@ func (a *attempt) finish() {
 func (a *attempt) failed(v classify.Verdict) {
 	if fails(v) {
 		a.report(v)
+	}
+	if a.skewed(v) {
+		a.again(v)
+		return
 	}
 	if a.try.More(v) {
 		a.failOver(v)

@@ -10,6 +10,7 @@ import (
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
 	"understudy/pkg/provider"
+	"understudy/pkg/provider/credential"
 )
 
 // state is how far an attempt has come.
@@ -39,6 +40,7 @@ type attempt struct {
 	p     *Processor
 	conn  *connAddr // nil: not known
 	book  *chain.Book
+	creds *credential.Set
 	state state
 	out   []*extproc.ProcessingResponse
 
@@ -57,6 +59,10 @@ type attempt struct {
 	try      *chain.Try
 	reserved int64 // bytes taken from the process's bound for the request's body, and for a copy of the answer
 
+	call   outbound
+	judged map[string]error // why targets do not fit, as far as it was asked
+	home   string           // provider that holds what the request names; "": the first target's
+
 	answer  answer
 	copy    keepsake
 	clock   clock
@@ -67,7 +73,8 @@ type attempt struct {
 }
 
 func newAttempt(ctx context.Context, p *Processor) *attempt {
-	return &attempt{ctx: ctx, p: p, book: p.book.Load()}
+	l := p.live.Load()
+	return &attempt{ctx: ctx, p: p, book: l.book, creds: l.creds}
 }
 
 // step takes one message from Envoy.

@@ -109,13 +109,18 @@ func (a *attempt) key() string {
 
 // retains says that the request is kept after it has gone to its target, as a degraded mode may need it.
 func (a *attempt) retains() bool {
-	return !a.chain.Observe && !a.run && (slices.Contains(a.chain.Degrade, "cache") || slices.Contains(a.chain.Degrade, "queue"))
+	return !a.chain.Observe && (a.degrades() || a.choice() && a.body.Size() <= keptWhole)
+}
+
+// degrades says that the chain has modes that need the request.
+func (a *attempt) degrades() bool {
+	return !a.run && (slices.Contains(a.chain.Degrade, "cache") || slices.Contains(a.chain.Degrade, "queue"))
 }
 
 // copies says that the answer which begins may be one for the cache.
 func (a *attempt) copies() bool {
 	w := &a.answer
-	return a.retains() && slices.Contains(a.chain.Degrade, "cache") && !a.try.Downshift && w.status == http.StatusOK &&
+	return a.degrades() && slices.Contains(a.chain.Degrade, "cache") && !a.try.Downshift && w.status == http.StatusOK &&
 		w.contentEncoding == "" && !a.head.noStore && !a.body.Broken && !a.unknownTenant()
 }
 

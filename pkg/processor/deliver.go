@@ -22,9 +22,6 @@ func (a *attempt) keep(p []byte) {
 	w := &a.answer
 	w.held = append(w.held, p)
 	a.count(int64(len(p)))
-	if a.copy.wanted {
-		a.collect(p)
-	}
 }
 
 // count keeps the process's figures of held bytes.
@@ -47,8 +44,10 @@ func (a *attempt) commit(extra *mutation) {
 		m = &mutation{}
 	}
 	a.label(m)
+	a.reframe(m)
 	a.send(responseHeaders(m))
 	a.state = committed
+	a.noteHome()
 	a.clock.released()
 	if !a.copy.wanted {
 		a.body.Drop() // no degraded mode can need it any more
@@ -108,7 +107,13 @@ func (a *attempt) release(n int64, end bool) {
 		n -= size
 		w.sent += size
 		a.count(-size)
-		a.sendBody(chunk, end && n == 0)
+		chunk = a.reframed(chunk)
+		if a.copy.wanted {
+			a.collect(chunk)
+		}
+		if len(chunk) > 0 || end && n == 0 {
+			a.sendBody(chunk, end && n == 0)
+		}
 		if end && n == 0 {
 			return
 		}
@@ -153,14 +158,17 @@ func (a *attempt) pastOf(v classify.Verdict) chain.Past {
 	switch {
 	case v.Phase == classify.PhaseTransport || v.Class == classify.Timeout || !fails(v):
 	case isError(w.status):
-		past.Answer = chain.Answer{Status: honest(w.status), ContentType: w.contentType,
-			ContentEncoding: w.contentEncoding, Body: bytes.Join(w.held[w.next:], nil)}
+		past.Answer = a.translated(chain.Answer{Status: honest(w.status), ContentType: w.contentType,
+			ContentEncoding: w.contentEncoding, Body: a.heldBody()})
 	case v.Class != classify.Truncated && v.Class != classify.Malformed:
 		ans := degrade.Whole(a.api, v, w.resp.FailedEvent())
 		past.Answer = chain.Answer{Status: ans.Status, ContentType: "application/json", Body: ans.Body}
 	}
 	return past
 }
+
+// heldBody is what has come of the answer's body and not been sent on.
+func (a *attempt) heldBody() []byte { return bytes.Join(a.answer.held[a.answer.next:], nil) }
 
 // isError says whether an answer's status tells clients of a failure: they would follow a redirect.
 func isError(status int) bool { return status >= 400 && status <= 599 }
@@ -200,6 +208,10 @@ func (a *attempt) last(v classify.Verdict) {
 
 // pass lets a target's own failing answer through as it came.
 func (a *attempt) pass(v classify.Verdict, m *mutation) {
+	if a.foreign() && isError(a.answer.status) && a.state == holding {
+		a.tell(v, m)
+		return
+	}
 	a.commit(m)
 	if a.answer.ended {
 		a.served(v)
@@ -228,7 +240,7 @@ func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
 	a.explain(m)
 	if !ok || a.refused != "" {
 		a.replace(degrade.Error(a.api, http.StatusServiceUnavailable, "unavailable",
-			"all targets of this chain failed or are not available"+a.refused), m)
+			"all targets of this chain failed or are not available"+a.obstacles()+a.refused), m)
 	} else {
 		m.set("x-llm-target", tell.Target)
 		if tell.Answer.ContentEncoding != "" {

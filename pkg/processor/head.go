@@ -20,6 +20,7 @@ type head struct {
 	degrade        string      // x-llm-degrade
 	tenant         string      // x-llm-tenant, by the front
 	noStore        bool        // cache-control: no-store
+	conversation   string      // of a sticky chain
 	header         http.Header // those that say how the body is to be read, and that a rewriting reads
 	idempotencyKey string
 	requestID      string

@@ -44,6 +44,9 @@ func (a *attempt) probe(body []byte) {
 	t := *a.probed
 	t.Model = t.Probe.Model
 	rw, err := provider.ForTarget(&t, a.probed, q)
+	if err == nil {
+		err = a.prove(t.Provider, &rw, q.Plain())
+	}
 	if err != nil {
 		a.refuse(http.StatusServiceUnavailable, "not_ready", "the gateway has no credential for this provider")
 		return

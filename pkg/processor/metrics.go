@@ -59,8 +59,8 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	}
 }
 
-// live registers what is read from the processor when it is asked for.
-func (m *Metrics) live(p *Processor) {
+// watch registers what is read from the processor when it is asked for.
+func (m *Metrics) watch(p *Processor) {
 	m.reg.MustRegister(&liveCollector{p: p,
 		state:   prometheus.NewDesc("understudy_breaker_state", "State of a target's breaker: 0 closed, 1 half-open, 2 open.", []string{"target"}, nil),
 		share:   prometheus.NewDesc("understudy_breaker_share", "Share of traffic that a target's breaker lets through: less than 1 while it ramps up.", []string{"target"}, nil),

@@ -20,6 +20,7 @@ import (
 	"understudy/pkg/chain/breaker"
 	"understudy/pkg/config"
 	"understudy/pkg/degrade"
+	"understudy/pkg/provider/credential"
 )
 
 // Processor serves attempts.
@@ -29,7 +30,7 @@ import (
 type Processor struct {
 	extproc.UnimplementedExternalProcessorServer
 
-	book    atomic.Pointer[chain.Book]
+	live    atomic.Pointer[live]
 	memo    *chain.Memo
 	ends    *ends
 	metrics *Metrics
@@ -38,6 +39,8 @@ type Processor struct {
 
 	key    atomic.Pointer[[]byte] // checks x-llm-internal
 	ladder *degrade.Ladder
+	hints  Hints                           // nil: none
+	homes  Homes                           // nil: none
 	closed func(target string)             // hears of breakers that close
 	off    atomic.Pointer[map[string]bool] // chains that an operator has switched off
 
@@ -49,22 +52,53 @@ type Processor struct {
 	drainNow sync.Once
 }
 
+// live is what an attempt keeps from its beginning: the config with the state of its targets, and the credentials.
+type live struct {
+	book  *chain.Book
+	creds *credential.Set // nil: keys of the config only
+}
+
+// Hints are what replicas tell each other and nothing depends on: which target a conversation is with.
+type Hints interface {
+	Get(key string) string // "": unknown
+	Put(key, value string, ttl time.Duration)
+}
+
+// Homes is where what a provider holds was made, by its id.
+type Homes interface {
+	Find(ctx context.Context, id string) string // the provider's name; "": unknown
+	Put(id, provider string)
+}
+
 // New makes a Processor for cfg that counts into m.
 func New(cfg *config.Config, m *Metrics, log *slog.Logger) *Processor {
 	p := &Processor{memo: chain.NewMemo(), ends: newEnds(), metrics: m, log: log, replica: rand.Text(),
 		ladder: &degrade.Ladder{}, drained: make(chan struct{})}
-	m.live(p)
-	p.Use(cfg)
+	m.watch(p)
+	p.Use(cfg, nil)
 	return p
 }
 
-// Use makes cfg the configuration of every attempt that begins from now on. Targets that stay keep their state.
-func (p *Processor) Use(cfg *config.Config) {
-	p.book.Store(chain.NewBook(cfg, p.book.Load(), p.transition))
+// Use makes cfg and its credentials those of every attempt that begins from now on. Targets that stay keep their state.
+func (p *Processor) Use(cfg *config.Config, creds *credential.Set) {
+	book := chain.NewBook(cfg, p.Book(), p.transition)
+	if creds != nil {
+		book.Ready = func(provider *config.Provider) error { return creds.Ready(provider.Name) }
+	}
+	p.live.Store(&live{book, creds})
 }
 
+// Remember lets conversations stay with a target, and calls that name what a provider holds find it. It is called before
+// the first attempt.
+func (p *Processor) Remember(hints Hints, homes Homes) { p.hints, p.homes = hints, homes }
+
 // Book is the configuration and the live state in use now.
-func (p *Processor) Book() *chain.Book { return p.book.Load() }
+func (p *Processor) Book() *chain.Book {
+	if l := p.live.Load(); l != nil {
+		return l.book
+	}
+	return nil
+}
 
 // Degrade makes l the degraded modes, and closed hear of every target whose breaker closes. It is called before
 // the first attempt; until then there is `off` only.

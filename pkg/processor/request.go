@@ -10,7 +10,6 @@ import (
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 
 	"understudy/pkg/chain"
-	"understudy/pkg/classify"
 	"understudy/pkg/config"
 	"understudy/pkg/degrade"
 	"understudy/pkg/provider"
@@ -20,15 +19,21 @@ func (a *attempt) requestHeaders(h *extproc.HttpHeaders) {
 	a.head = readHead(h.Headers)
 	path := a.head.path()
 	cfg := a.book.Config
-	a.api, _ = provider.Endpoint(path)
+	standard := ""
+	a.api, standard = provider.Endpoint(path)
+	a.head.conversation = conversation(cfg, h.Headers)
 	switch {
 	case a.head.internal != "":
 		a.internal(h.EndOfStream)
 	case cfg.Jobs.Expose && strings.HasPrefix(path, jobsPrefix):
 		a.job(strings.TrimPrefix(path, jobsPrefix))
-	case a.head.method == http.MethodPost && a.api != classify.APIUnknown && a.protected(path):
+	case a.head.method == http.MethodPost && standard != "" && a.protected(path):
 		a.upload(h.EndOfStream)
 	default:
+		if p := a.holder(path); p != nil {
+			a.passthrough(p)
+			return
+		}
 		if p, ok := cfg.Passthru(path); ok {
 			a.passthrough(p)
 			return
@@ -88,6 +93,9 @@ func (a *attempt) reply(ans degrade.Answer, m *mutation) {
 func (a *attempt) passthrough(p *config.Provider) {
 	a.state = finished
 	rw, err := provider.ForPassthrough(p, a.head.target)
+	if err == nil {
+		err = a.prove(p, &rw, nil)
+	}
 	if err != nil {
 		a.refuse(http.StatusServiceUnavailable, "not_ready", "the gateway has no credential for this provider")
 		return
@@ -154,6 +162,7 @@ func (a *attempt) requestBody(body []byte) {
 		}
 	}
 	a.plan = a.book.Plan(a.chain)
+	a.home = a.findHome()
 	a.begin()
 }
 
@@ -207,6 +216,11 @@ func (a *attempt) exchange() chain.Exchange {
 	x := a.head.exchange
 	x.Own = a.run
 	x.NoDownshift = a.run || !degrade.Accepts(a.head.degrade, "downshift")
+	x.Flex = config.Discounted(a.body.Tier())
+	x.Fits = a.fits
+	if key := a.conversation(); key != "" {
+		x.Prefer = a.p.hints.Get(key)
+	}
 	return x
 }
 
@@ -231,13 +245,21 @@ func (a *attempt) skip(why error) {
 
 // upstream sends the request to the target of a.try.
 func (a *attempt) upstream() {
-	rw, err := provider.ForTarget(a.try.Target, a.chain.Rungs[0].Target, a.body)
+	q := a.body
+	if a.try.Standard {
+		q = provider.Standard(q)
+	}
+	rw, err := provider.ForTarget(a.try.Target, a.chain.Rungs[0].Target, q)
+	if err == nil {
+		err = a.prove(a.try.Target.Provider, &rw, q.Plain())
+	}
 	if err != nil {
 		a.try.Release()
 		a.try = nil
 		a.skip(err)
 		return
 	}
+	a.call.reads, a.call.tier = rw.Answer, provider.AskedTier(a.try.Target, q)
 	if a.head.idempotencyKey == "" && a.head.exchange.ID != "" {
 		rw.Set = append(rw.Set, provider.Header{Name: "idempotency-key", Value: a.key()})
 	}
@@ -254,6 +276,7 @@ func (a *attempt) sendOff(c *extproc.CommonResponse) {
 	a.send(reply)
 	a.state = sent
 	if !a.retains() {
+		a.judge()
 		a.body.Drop()
 	}
 	a.clock.sendOff(time.Now(), a.chain, a.body.Stream)

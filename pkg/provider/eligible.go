@@ -14,12 +14,18 @@ import (
 var ErrIneligible = errors.New("not for this exchange")
 
 // Eligible says why a request cannot go to t of a chain whose first target is first, nil if it can. A request that is
-// bound is so to the account of the first target: there, what it names was made.
-func Eligible(t, first *config.Target, q *Request) error {
-	if t == first && len(t.Limits.Lacks) == 0 && t.Limits.MaxOutput == 0 || q.Broken {
+// bound is so to home, the provider where what it names was made: that of the first target when it is "".
+func Eligible(t, first *config.Target, home string, q *Request) error {
+	if t == first && home == "" && len(t.Limits.Lacks) == 0 && t.Limits.MaxOutput == 0 || q.Broken {
 		return nil
 	}
-	for _, check := range []func(t, first *config.Target, q *Request) error{lacks, bound, geography, budget, turn} {
+	if home == "" {
+		home = first.Provider.Name
+	}
+	if err := bound(t, home, q); err != nil {
+		return err
+	}
+	for _, check := range []func(t, first *config.Target, q *Request) error{lacks, geography, budget, turn} {
 		if err := check(t, first, q); err != nil {
 			return err
 		}
@@ -36,11 +42,11 @@ func lacks(t, _ *config.Target, q *Request) error {
 	return nil
 }
 
-func bound(t, first *config.Target, q *Request) error {
-	if t.Provider.Name == first.Provider.Name || len(q.Bound()) == 0 {
+func bound(t *config.Target, home string, q *Request) error {
+	if t.Provider.Name == home || len(q.Bound()) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is bound to provider %s", ErrIneligible, q.Bound()[0].Field, first.Provider.Name)
+	return fmt.Errorf("%w: %s lives at provider %s", ErrIneligible, q.Bound()[0].Field, home)
 }
 
 // geography refuses what only Anthropic's own API keeps to: elsewhere the region of the endpoint decides.

@@ -205,7 +205,7 @@ func TestEligibility(t *testing.T) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			q := sent(t, messages, nil, row.body)
-			err := Eligible(row.target, here, &q)
+			err := Eligible(row.target, here, "", &q)
 			if row.want == "" && err == nil {
 				return
 			}
@@ -220,10 +220,10 @@ func TestEligibilityOutlivesTheBody(t *testing.T) {
 	here, there := native(t), bedrockTarget(t, config.Invoke)
 	here.Provider.Name, there.Provider.Name = "here", "there"
 	q := sent(t, responses, nil, `{"previous_response_id":"resp_1"}`)
-	if err := Eligible(there, here, &q); err == nil {
+	if err := Eligible(there, here, "", &q); err == nil {
 		t.Fatalf("Eligible() = nil, want an error")
 	}
-	if q.Drop(); Eligible(there, here, &q) == nil || q.Bound()[0].Value != "resp_1" {
+	if q.Drop(); Eligible(there, here, "", &q) == nil || q.Bound()[0].Value != "resp_1" {
 		t.Errorf("Bound() after Drop() = %v, want resp_1", q.Bound())
 	}
 }

@@ -85,7 +85,7 @@ func FuzzRead(f *testing.F) {
 		invoked.Provider = &bedrock
 		checkInvoke(t, q, &invoked, members)
 		q.Bound()
-		_ = Eligible(&limited, first, &q)
+		_ = Eligible(&limited, first, "", &q)
 	})
 }
 
@@ -200,7 +200,7 @@ func FuzzPlatforms(f *testing.F) {
 		if got := edited(t, q, &target, first); !slices.Equal(others(got, changed...), others(members, changed...)) {
 			t.Fatalf("ForTarget() of %q = %q, want only %v to change", body, got, changed)
 		}
-		err = Eligible(&target, first, &q)
+		err = Eligible(&target, first, "", &q)
 		if !q.Broken && target.Provider.Name != first.Provider.Name && err == nil && len(q.Bound()) > 0 {
 			t.Fatalf("Eligible() of %q, bound by %v, = nil, want an error", body, q.Bound())
 		}

@@ -156,6 +156,9 @@ func (r *Request) edited(p plan) ([]byte, bool) {
 // Size is how many bytes the body has, decoded.
 func (r *Request) Size() int64 { return int64(len(r.body)) }
 
+// Tier is the service tier that the client asks for in the body, "" for none.
+func (r *Request) Tier() string { return r.tier }
+
 // Plain is the client's body, decoded; nil after Drop.
 func (r *Request) Plain() []byte { return r.body }
 

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptrace"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -176,7 +177,8 @@ func (p *Prober) try(ctx context.Context, cfg *config.Config, t *config.Target) 
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		WroteRequest: func(w httptrace.WroteRequestInfo) { sent.Store(w.Err == nil) },
 	})
-	req, err := request(ctx, cfg.Envoy.Gateway.String(), path, shape(api, t.Probe))
+	body := shape(api, t.Probe)
+	req, err := request(ctx, cfg.Envoy.Gateway.String(), path, body)
 	if err != nil {
 		return Unknown, classify.Verdict{Detail: err.Error()}
 	}
@@ -186,7 +188,7 @@ func (p *Prober) try(ctx context.Context, cfg *config.Config, t *config.Target) 
 	switch {
 	case err == nil:
 		defer resp.Body.Close()
-		return p.read(resp, api, guess)
+		return p.read(resp, reads(t, path, api, body), guess)
 	case sent.Load() && ctx.Err() != nil:
 		// Envoy and this service answer for themselves in less: it is the provider that keeps silent.
 		p.spend(guess)
@@ -251,17 +253,29 @@ func probePath(cfg *config.Config, t *config.Target) (string, classify.API) {
 	for _, path := range append(served(cfg, t), cfg.Protected()...) {
 		api, standard := provider.Endpoint(path)
 		if slices.Contains(t.Provider.API.Paths(), standard) {
-			return path, api
+			return strings.Replace(path, "{model}", url.PathEscape(t.Probe.Model), 1), api
 		}
 	}
 	return "", classify.APIUnknown
+}
+
+// reads is the dialect in which t's platform answers a probe.
+func reads(t *config.Target, path string, api classify.API, body []byte) classify.API {
+	q, err := provider.Read(provider.Incoming{Path: path, Body: body}, int64(len(body)))
+	if err != nil {
+		return api
+	}
+	if rw, err := provider.ForTarget(t, t, q); err == nil && rw.Answer != classify.APIUnknown {
+		return rw.Answer
+	}
+	return api
 }
 
 // served are the paths that the match rules of t's chains name.
 func served(cfg *config.Config, t *config.Target) []string {
 	var paths []string
 	for _, ch := range cfg.Chains {
-		if !slices.ContainsFunc(ch.Rungs, func(r config.Rung) bool { return r.Target == t }) {
+		if !slices.ContainsFunc(ch.Rungs, func(r config.Rung) bool { return r.Has(t) }) {
 			continue
 		}
 		for _, m := range ch.Matches {
@@ -282,6 +296,11 @@ func shape(api classify.API, p config.Probe) []byte {
 		body["thinking"] = map[string]string{"type": "disabled"}
 	case classify.OpenAIResponses: // takes no less than 16
 		body["max_output_tokens"], body["input"], body["store"] = max(p.MaxTokens, 16), "ping", false
+	case classify.Gemini: // the model is in the path
+		body = map[string]any{
+			"contents":         []map[string]any{{"role": "user", "parts": []map[string]string{{"text": "ping"}}}},
+			"generationConfig": map[string]int{"maxOutputTokens": p.MaxTokens},
+		}
 	default:
 		body["max_completion_tokens"], body["messages"], body["store"] = p.MaxTokens, message, false
 	}

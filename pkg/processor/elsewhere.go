@@ -1,0 +1,273 @@
+package processor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+
+	"understudy/pkg/chain"
+	"understudy/pkg/classify"
+	"understudy/pkg/config"
+	"understudy/pkg/degrade"
+	"understudy/pkg/provider"
+	"understudy/pkg/provider/credential"
+)
+
+// What is different where the same model is served elsewhere: which targets an exchange can go to, how a call is proved,
+// and how its answer comes back in the client's dialect.
+
+const (
+	// amazonStream is the content type of AWS's binary frames.
+	amazonStream = "application/vnd.amazon.eventstream"
+	// maxFrame is the largest frame that is turned into an event; the classifier takes no larger one either.
+	maxFrame = 1 << 20
+	// keptWhole is the largest body that is kept only to judge further targets by; a larger one is judged for all of them
+	// before it goes.
+	keptWhole = 64 << 10
+	// findTime bounds the look for where a response was made.
+	findTime = 500 * time.Millisecond
+)
+
+// outbound is what an attempt's call to its target comes to.
+type outbound struct {
+	reads  classify.API     // how the answer is to be read
+	tier   string           // the asked one, as the answer will tell the served one
+	signed string           // x-amz-date of a signed call
+	frames *provider.Frames // turns the answer into the client's events; nil: it is as the client wants it
+}
+
+// reads is the dialect of the answer.
+func (a *attempt) reads() classify.API {
+	if a.call.reads != classify.APIUnknown {
+		return a.call.reads
+	}
+	return a.api
+}
+
+// prove adds what shows the provider who is calling, where that is more than a key of the config. body is the request's
+// as it would go unchanged.
+func (a *attempt) prove(p *config.Provider, rw *provider.Rewrite, body []byte) error {
+	if p.Auth.FromClient || a.creds == nil {
+		return nil
+	}
+	rw.Remove = append(rw.Remove, a.creds.Names()...)
+	if p.Auth.AWS == "" && p.Auth.GCP == "" && p.Auth.Entra == "" {
+		return nil
+	}
+	if rw.Body != nil {
+		body = rw.Body
+	}
+	headers, err := a.creds.Sign(a.ctx, p.Name, credential.Request{Method: a.head.method, Host: rw.Authority, Path: rw.Path, Body: body})
+	for _, h := range headers {
+		rw.Set = append(rw.Set, provider.Header(h))
+		if h.Name == "x-amz-date" {
+			a.call.signed = h.Value
+		}
+	}
+	return err
+}
+
+// skewed says that a signed call was refused because of this machine's clock, which is corrected now.
+func (a *attempt) skewed(v classify.Verdict) bool {
+	refused := a.answer.status == http.StatusForbidden || a.answer.status == http.StatusUnauthorized
+	return refused && v.Class == classify.Auth && a.call.signed != "" && a.head.exchange.Attempt > 0 &&
+		a.creds.Skewed(a.try.Target.Provider.Name, a.call.signed, a.answer.date)
+}
+
+// again gives the exchange back to the front without a word of this attempt in the memo: beyond the last slot the
+// chain is walked once more then.
+func (a *attempt) again(v classify.Verdict) {
+	m := &mutation{}
+	m.set("x-llm-failover", "next")
+	a.replace(a.shown(v), m)
+}
+
+// fits says why the exchange cannot go to a target; its text may be shown. It answers alike when the body is gone.
+func (a *attempt) fits(t *config.Target) error {
+	if err, known := a.judged[t.Name]; known {
+		return err
+	}
+	if a.judged == nil {
+		a.judged = make(map[string]error, 4)
+	}
+	err := provider.Eligible(t, a.chain.Rungs[0].Target, a.home, &a.body)
+	a.judged[t.Name] = err
+	return err
+}
+
+// judge asks of all targets whether they fit, while the body is here.
+func (a *attempt) judge() {
+	for _, r := range a.chain.Rungs {
+		for _, m := range r.All() {
+			_ = a.fits(m.Target)
+		}
+	}
+}
+
+// choice says that the chain has more than one target to judge.
+func (a *attempt) choice() bool { return len(a.chain.Rungs) > 1 || len(a.chain.Rungs[0].Members) > 1 }
+
+// obstacles tells the client which targets its own request kept out.
+func (a *attempt) obstacles() string {
+	var why []string
+	for _, r := range a.chain.Rungs {
+		for _, m := range r.All() {
+			if err := a.judged[m.Target.Name]; errors.Is(err, provider.ErrIneligible) {
+				why = append(why, m.Target.Name+": "+err.Error())
+			}
+		}
+	}
+	if len(why) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(why, "; ") + ")"
+}
+
+// reframe prepares an answer in frames to leave as the events that the client asked for.
+func (a *attempt) reframe(m *mutation) {
+	if a.call.reads != classify.BedrockInvoke || !strings.HasPrefix(a.answer.contentType, amazonStream) {
+		return
+	}
+	a.call.frames = provider.NewFrames(maxFrame)
+	a.answer.contentType = "text/event-stream"
+	m.set("content-type", a.answer.contentType)
+	m.remove("content-length")
+}
+
+// reframed is a piece of the answer as the client wants it. What is no frame the verdict tells of.
+func (a *attempt) reframed(p []byte) []byte {
+	if a.call.frames == nil {
+		return p
+	}
+	out, _ := a.call.frames.Convert(nil, p)
+	return out
+}
+
+// foreign says that the target's errors may be in another dialect than the client's.
+func (a *attempt) foreign() bool {
+	p := a.try.Target.Provider.Platform
+	return p != config.Native && p != "" && a.api != classify.APIUnknown
+}
+
+// translated is a failing answer in the client's dialect.
+func (a *attempt) translated(ans chain.Answer) chain.Answer {
+	if !a.foreign() || ans.ContentEncoding != "" {
+		return ans
+	}
+	header := http.Header{}
+	if a.answer.errorType != "" {
+		header.Set("x-amzn-errortype", a.answer.errorType)
+	}
+	body := provider.ErrorIn(a.api, ans.Status, header, ans.Body)
+	return chain.Answer{Status: ans.Status, ContentType: "application/json", Body: body}
+}
+
+// tell answers with a target's own failing answer, in the client's dialect.
+func (a *attempt) tell(v classify.Verdict, m *mutation) {
+	ans := a.translated(chain.Answer{Status: honest(a.answer.status), ContentType: a.answer.contentType,
+		ContentEncoding: a.answer.contentEncoding, Body: a.heldBody()})
+	a.label(m)
+	outcome := a.outcome(v)
+	if ans.ContentEncoding != "" {
+		m.set("content-encoding", ans.ContentEncoding)
+	}
+	a.replace(degrade.Answer{Status: ans.Status, Body: ans.Body, Headers: map[string]string{"content-type": ans.ContentType}}, m)
+	a.report(v)
+	a.p.account(a, v, outcome)
+}
+
+// conversation is the value of the header by which a sticky chain of cfg knows conversations.
+func conversation(cfg *config.Config, h *corev3.HeaderMap) string {
+	for _, ch := range cfg.Chains {
+		if ch.Sticky.For <= 0 {
+			continue
+		}
+		for _, f := range h.GetHeaders() {
+			if f.Key == ch.Sticky.Header {
+				return value(f)
+			}
+		}
+	}
+	return ""
+}
+
+// conversation is the key of the request's conversation, "" when it is in none.
+func (a *attempt) conversation() string {
+	if a.p.hints == nil || a.head.conversation == "" || a.chain.Sticky.For <= 0 {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(a.chain.Name + "\x00" + a.head.tenant + "\x00" + a.head.conversation))
+	return hex.EncodeToString(sum[:16])
+}
+
+// settleDown lets a conversation stay with a target that is not the first one's.
+func (a *attempt) settleDown(v classify.Verdict) {
+	key := a.conversation()
+	if key == "" || v.Class != classify.OK || a.try.Downshift || a.try.Rung == 0 && a.p.hints.Get(key) == "" {
+		return
+	}
+	a.p.hints.Put(key, a.try.Target.Name, a.chain.Sticky.For)
+}
+
+// findHome is the provider that holds what the request names, as far as that is known.
+func (a *attempt) findHome() string {
+	if a.p.homes == nil || a.api != classify.OpenAIResponses || !a.choice() {
+		return ""
+	}
+	for _, b := range a.body.Bound() {
+		if home := a.find(b.Value); home != "" {
+			return home
+		}
+	}
+	return ""
+}
+
+func (a *attempt) find(id string) string {
+	if a.p.homes == nil || !strings.HasPrefix(id, "resp_") {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, findTime)
+	defer cancel()
+	return a.p.homes.Find(ctx, id)
+}
+
+// responseID is the id of an answer of the Responses API, whole or in its first event.
+var responseID = regexp.MustCompile(`"id"\s*:\s*"(resp_[A-Za-z0-9_-]{1,200})"`)
+
+// noteHome remembers which provider an answer that may be referred to was made by.
+func (a *attempt) noteHome() {
+	if a.p.homes == nil || a.api != classify.OpenAIResponses || !a.choice() || a.answer.status >= 300 {
+		return
+	}
+	for _, p := range a.answer.held[a.answer.next:] {
+		if m := responseID.FindSubmatch(p[:min(len(p), maxChunk)]); m != nil {
+			a.p.homes.Put(string(m[1]), a.try.Target.Provider.Name)
+			return
+		}
+	}
+}
+
+// holder is the provider of the response that a path names: where it was made, else the first that would make one.
+func (a *attempt) holder(path string) *config.Provider {
+	id := provider.StoredResponse(path)
+	if id == "" {
+		return nil
+	}
+	cfg := a.book.Config
+	made, _, _ := strings.Cut(path, "/"+id)
+	first := cfg.Primary(made)
+	if first == nil {
+		return nil
+	}
+	if p := cfg.Providers[a.find(id)]; p != nil {
+		return p
+	}
+	return first.Provider
+}
