@@ -32,6 +32,10 @@ const (
 	// keyLength is that of the key for x-llm-internal, in bytes.
 	keyLength = 32
 	keyName   = "internal"
+	// conversations is how many of them a replica remembers the target of.
+	conversations = 100_000
+	// responsesKept is how long it is known where a response was made: as long as OpenAI keeps it.
+	responsesKept = 30 * 24 * time.Hour
 )
 
 // shared is what this replica has in common with the others: breakers, cooldowns, trials and a key, through the store.
@@ -47,6 +51,9 @@ type shared struct {
 	alone     bool // the store is in this process
 
 	truths, cooldowns, trials, keys *store.Bucket
+
+	hints *fleet.Hints // which target a conversation is with
+	homes *fleet.Homes // which provider made a response
 
 	wasUp  atomic.Bool            // the store, at least once
 	roster atomic.Pointer[roster] // the latest
@@ -76,6 +83,9 @@ func join(cfg *config.Config, p *processor.Processor, log *slog.Logger) (*shared
 		truths: s.Bucket(store.BucketOptions{Name: "breakers"}), cooldowns: s.Bucket(store.BucketOptions{Name: "cooldowns"}),
 		trials: s.Bucket(store.BucketOptions{Name: "trials"}), keys: s.Bucket(store.BucketOptions{Name: "keys"}),
 	}
+	sh.hints = fleet.NewHints(s.Bucket(store.BucketOptions{Name: "conversations"}), conversations)
+	sh.homes = fleet.NewHomes(s.Bucket(store.BucketOptions{Name: "responses", TTL: responsesKept}))
+	p.Remember(sh.hints, sh.homes)
 	key := make([]byte, keyLength)
 	_, _ = rand.Read(key) // never fails
 	p.SetKey(key)
@@ -116,6 +126,8 @@ func (s *shared) run(probe func(ctx context.Context, target string)) {
 	offer <- struct{}{}
 	s.wg.Go(func() { s.keys.Watch(ctx, func(e store.Entry) { s.takeKey(e, offer) }) })
 	s.wg.Go(func() { s.offerKey(ctx, offer) })
+	s.wg.Go(func() { s.hints.Run(ctx) })
+	s.wg.Go(func() { s.homes.Run(ctx) })
 }
 
 // stop leaves the fleet.

@@ -66,7 +66,7 @@ func (b *builder) frontRoutes() *routev3.RouteConfiguration {
 		r.RequestHeadersToAdd = b.tenant()
 		routes = append(routes, r)
 	}
-	for _, p := range b.passthrough() {
+	for _, p := range append(b.stored(), b.passthrough()...) {
 		routes = append(routes, frontPlain(under(p.Path)))
 	}
 	return &routev3.RouteConfiguration{

@@ -36,7 +36,7 @@ func (b *builder) hopRoutes() *routev3.RouteConfiguration {
 	if b.c.Jobs.Expose {
 		routes = append(routes, b.answered(jobs()))
 	}
-	for _, p := range b.passthrough() {
+	for _, p := range append(b.stored(), b.passthrough()...) {
 		routes = append(routes, b.passed(p))
 	}
 	return &routev3.RouteConfiguration{
@@ -152,6 +152,17 @@ func swap(a *routev3.RouteAction, from, to string) {
 // onlyObserved says that no chain that may take a request on path acts.
 func (b *builder) onlyObserved(path string) bool {
 	return !slices.ContainsFunc(b.c.Chains, func(ch *config.Chain) bool { return !ch.Observe && ch.MayTake(path) })
+}
+
+// stored are the paths below those on which responses are made that a provider keeps: the service knows where.
+func (b *builder) stored() []config.Passthrough {
+	var all []config.Passthrough
+	for _, path := range b.c.Protected() {
+		if t := b.c.Primary(path); t != nil && provider.StoredResponse(path+"/resp_1") != "" {
+			all = append(all, config.Passthrough{Path: path, Provider: t.Provider})
+		}
+	}
+	return all
 }
 
 // passthrough is in the order in which Envoy's first match is the service's longest.

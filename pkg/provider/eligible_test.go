@@ -187,7 +187,7 @@ func TestEligibility(t *testing.T) {
 		want   string // in the reason; "": eligible
 	}{
 		{"a plain request stays at the first target", there, `{"messages":[]}`, ""},
-		{"a bound request leaves its account", there, `{"container":"c"}`, "container is bound to provider here"},
+		{"a bound request leaves its account", there, `{"container":"c"}`, "container lives at provider here"},
 		{"a bound request cannot go to the first target", here, `{"container":"c"}`, ""},
 		{"a bound request cannot go to another model of its account", account(same), `{"container":"c"}`, ""},
 		{"a need is not seen", account(lacks("audio", "images")), user(`{"type":"image"}`), "the request needs images, which target other lacks"},
