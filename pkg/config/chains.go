@@ -49,6 +49,7 @@ func (c *compiler) chain(p string, f *fileChain, name string) *Chain {
 	c.mode(at(p, "mode"), f.Mode)
 	ch.Rungs = c.rungs(at(p, "targets"), f.Targets)
 	ch.API = ch.dialect()
+	c.observable(p, ch)
 	c.oneDialect(at(p, "targets"), ch)
 	c.matches(p, ch, f)
 	c.oneFamily(at(p, "targets"), ch, f.Targets)
@@ -226,5 +227,15 @@ func (c *compiler) deadlines(p string, ch *Chain) {
 		if c.has(one.path) && one.d > d.Total {
 			c.fault(one.path, "%s never comes, as total is %s: shorten it or lengthen total", one.d, d.Total)
 		}
+	}
+}
+
+// observable refuses to only watch a primary that requests do not reach as they came.
+func (c *compiler) observable(p string, ch *Chain) {
+	if !ch.Observe || len(ch.Rungs) == 0 || ch.Rungs[0].Target == nil || ch.Rungs[0].Target.Provider == nil {
+		return
+	}
+	if platform := ch.Rungs[0].Target.Provider.Platform; platform != Native && platform != "" {
+		c.fault(p, "mode: observe sends requests as they came, which platform %s does not take: put a native provider first, or enforce", platform)
 	}
 }

@@ -38,14 +38,14 @@ func (a *attempt) observe(x chain.Exchange) {
 		a.clock.stop()
 	}
 	path, query, _ := strings.Cut(a.head.target, "?")
-	_, standard := provider.Endpoint(path)
-	rw, err := provider.ForPassthrough(try.Target.Provider, standard+"?"+query)
+	rw, err := provider.ForPassthrough(try.Target.Provider, a.chain.API.Standard(path)+"?"+query)
 	if err != nil {
 		a.try.Release()
 		a.try = nil
 		a.refuse(http.StatusServiceUnavailable, "not_ready", "the gateway has no credential for this provider")
 		return
 	}
+	a.call.tier = provider.AskedTier(try.Target, a.body)
 	a.sendOff(a.common(try.Target.Provider, rw))
 }
 
