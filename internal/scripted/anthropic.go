@@ -2,12 +2,15 @@ package scripted
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 )
 
 // anthropic speaks POST /v1/messages. Shapes: platform.claude.com/docs/en/api/errors and the types of
 // anthropic-sdk-go v2.
-type anthropic struct{}
+type anthropic struct{ events }
+
+func (anthropic) alive() string { return named("ping", `{"type": "ping"}`) }
 
 const refusalDetails = `{"type":"refusal","category":"cyber","explanation":"declined"}`
 
@@ -25,26 +28,74 @@ func (a anthropic) stream(m message) (before, content, after []string) {
 	if len(m.texts) == 0 { // refused before any output: "content may be empty"
 		return before, nil, after
 	}
-	before = append(before, named("content_block_start", `{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`))
-	after = append([]string{named("content_block_stop", `{"type":"content_block_stop","index":0}`)}, after...)
+	at := 0
+	if m.think {
+		before = append(before, a.block(0, `{"type":"thinking","thinking":"","signature":""}`, thinkingDeltas...)...)
+		at++
+	}
+	text := a.block(at, `{"type":"text","text":""}`)
+	before, after = append(before, text[0]), append(text[1:], after...)
 	for _, text := range m.texts {
-		content = append(content, named("content_block_delta", fmt.Sprintf(`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":%s}}`, quote(text))))
+		content = append(content, named("content_block_delta", fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":%s}}`, at, quote(text))))
+	}
+	if m.tool {
+		call := a.block(at+1, fmt.Sprintf(`{"type":"tool_use","id":%s,"name":%s,"input":{}}`, quote("toolu_"+m.id), quote(ToolName)), toolDeltas...)
+		after = append(append(text[1:], call...), after[1:]...)
 	}
 	return before, content, after
 }
 
+// block are the events of a content block.
+func (anthropic) block(at int, start string, deltas ...string) []string {
+	list := []string{named("content_block_start", fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, at, start))}
+	for _, delta := range deltas {
+		list = append(list, named("content_block_delta", fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":%s}`, at, delta)))
+	}
+	return append(list, named("content_block_stop", fmt.Sprintf(`{"type":"content_block_stop","index":%d}`, at)))
+}
+
+// The one call that answers make, its argument with what JSON and UTF-8 make difficult, and the one thought.
+const (
+	ToolName  = "look_up"
+	toolInput = `{"city":"Zürich \"\u00e9\"","days":3}`
+	thought   = "Let me think: é, 🎭."
+	signature = "EqQBCgIYAhIM+/scripted=="
+)
+
+var (
+	thinkingDeltas = []string{
+		`{"type":"thinking_delta","thinking":"Let me think: "}`,
+		`{"type":"thinking_delta","thinking":"é, 🎭."}`,
+		`{"type":"signature_delta","signature":"` + signature + `"}`,
+	}
+	toolDeltas = []string{
+		fmt.Sprintf(`{"type":"input_json_delta","partial_json":%s}`, quote(toolInput[:10])),
+		fmt.Sprintf(`{"type":"input_json_delta","partial_json":%s}`, quote(toolInput[10:])),
+	}
+)
+
 func (a anthropic) answer(m message) string {
-	blocks := ""
+	var blocks []string
+	if m.think {
+		blocks = append(blocks, fmt.Sprintf(`{"type":"thinking","thinking":%s,"signature":%s}`, quote(thought), quote(signature)))
+	}
 	if len(m.texts) > 0 {
-		blocks = fmt.Sprintf(`{"type":"text","text":%s}`, quote(m.text()))
+		blocks = append(blocks, fmt.Sprintf(`{"type":"text","text":%s}`, quote(m.text())))
+	}
+	if m.tool {
+		blocks = append(blocks, fmt.Sprintf(`{"type":"tool_use","id":%s,"name":%s,"input":%s}`, quote("toolu_"+m.id), quote(ToolName), toolInput))
 	}
 	stop, details := a.stop(m)
 	return fmt.Sprintf(`{"id":%s,"type":"message","role":"assistant","model":%s,"content":[%s],"stop_reason":%s,"stop_sequence":null,"stop_details":%s,"usage":{"input_tokens":11,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":%d,"service_tier":%s}}`,
-		quote("msg_"+m.id), quote(m.model), blocks, quote(stop), details, len(m.texts), quote(orElse(m.tier, "standard")))
+		quote("msg_"+m.id), quote(m.model), strings.Join(blocks, ","), quote(stop), details, len(m.texts), quote(orElse(m.tier, "standard")))
 }
 
 func (anthropic) stop(m message) (reason, details string) {
-	if m.ending == "" {
+	switch {
+	case m.ending != "":
+	case m.tool:
+		return "tool_use", "null"
+	default:
 		return "end_turn", "null"
 	}
 	return "refusal", refusalDetails
@@ -72,7 +123,11 @@ var anthropicFaults = map[int]fault{
 }
 
 // A code is either an error type or, below it, a `details.error_code`.
-func (anthropic) problem(status int, code string) string {
+func (anthropic) problem(_ http.Header, status int, code string) string {
+	return anthropicProblem(status, code)
+}
+
+func anthropicProblem(status int, code string) string {
 	f, ok := anthropicFaults[status]
 	if !ok {
 		f = fault{"api_error", "", "Internal server error"}

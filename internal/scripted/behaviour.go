@@ -26,6 +26,8 @@ type Behaviour struct {
 	Bytes bool // every byte is flushed on its own
 	Gzip  bool // the body is gzip-encoded, whatever was asked
 	Evil  bool // headers that mean something to Envoy, to SDKs or to the service
+	Think bool // the answer has a block of thinking, where the dialect shows any
+	Tool  bool // the answer ends in a call of the tool [ToolName]
 	Gate  bool // what comes after the content (or, with none, after the headers) waits for Provider.Open
 }
 
@@ -52,7 +54,8 @@ var ErrScript = errors.New("bad script")
 //	half                200 and half of a JSON answer, ended cleanly
 //
 // Parameters: n=, size=, after=, first=, delay=, code=, retry-after=, tier=, how=, and the switches bytes, gzip,
-// evil, gate: see [Behaviour].
+// evil, think, tool, gate: see [Behaviour]. On a platform, code= is a name of the platform's own, such as
+// ThrottlingException.
 func ParseBehaviour(s string) (Behaviour, error) {
 	words := strings.Fields(s)
 	if len(words) == 0 {
@@ -129,6 +132,10 @@ func (b *Behaviour) flip(word string) error {
 		b.Gzip = true
 	case "evil":
 		b.Evil = true
+	case "think":
+		b.Think = true
+	case "tool":
+		b.Tool = true
 	case "gate":
 		b.Gate = true
 	default:

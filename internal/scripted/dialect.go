@@ -3,10 +3,11 @@ package scripted
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 )
 
-// dialect is how one API says things. The wire texts are templates, so that they read, and order their keys, as the
+// dialect is how one API, or a platform that serves it, says things. The wire texts are templates, so that they read, and order their keys, as the
 // real ones do; every value that is not a constant goes through [quote].
 type dialect interface {
 	// stream is a whole streamed answer: lifecycle events, content events, and the end.
@@ -15,9 +16,19 @@ type dialect interface {
 	answer(m message) string
 	// inBand is an error after a 200: kind is "error" or "failed".
 	inBand(kind, code string) string
-	// problem is the body of an error status or, at 200, of an answer that is an error.
-	problem(status int, code string) string
+	// problem is the body of an error status or, at 200, of an answer that is an error. It may set headers.
+	problem(h http.Header, status int, code string) string
+	// mime is the content-type of a stream.
+	mime() string
+	// alive is what only keeps a stream alive.
+	alive() string
 }
+
+// events are server-sent events, as most dialects stream.
+type events struct{}
+
+func (events) mime() string  { return "text/event-stream; charset=utf-8" }
+func (events) alive() string { return ": keep-alive\n\n" }
 
 // message is what an answer says.
 type message struct {
@@ -25,6 +36,8 @@ type message struct {
 	model  string
 	tier   string   // served
 	texts  []string // one a content event
+	think  bool     // the model thinks first
+	tool   bool     // and calls a tool in the end
 	ending string   // "refusal", "filter" or "" for a good end
 	usage  bool     // chat: the client asked for the usage chunk
 }

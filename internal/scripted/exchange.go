@@ -21,6 +21,7 @@ type exchange struct {
 	dialect dialect
 	ask     ask
 	req     *Request
+	body    []byte // decoded
 	r       *http.Request
 	w       http.ResponseWriter
 	rc      *http.ResponseController
@@ -37,11 +38,25 @@ type ask struct {
 }
 
 func (p *Provider) llm(d dialect) http.HandlerFunc {
+	return p.answer(func(x *exchange) *refusal {
+		x.dialect = d
+		return nil
+	})
+}
+
+// answer handles model calls. What reads of an exchange how it is to be answered, or why it is not.
+func (p *Provider) answer(what func(*exchange) *refusal) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		x := &exchange{p: p, dialect: d, r: r, w: w, rc: http.NewResponseController(w)}
+		x := &exchange{p: p, r: r, w: w, rc: http.NewResponseController(w)}
 		before, err := x.read()
 		defer p.finish(x.req, r)
 		if err != nil {
+			return
+		}
+		refused := what(x)
+		p.log.update(func() { x.req.Model, x.req.Stream = x.ask.Model, x.ask.Stream })
+		if refused != nil {
+			refused.send(x)
 			return
 		}
 		b, err := p.behaviour(r.Header.Get(ScriptHeader), before)
@@ -59,11 +74,11 @@ func (p *Provider) llm(d dialect) http.HandlerFunc {
 func (x *exchange) read() (before int, err error) {
 	hash, body := sha256.New(), &bytes.Buffer{}
 	size, err := io.Copy(io.MultiWriter(hash, body), x.r.Body)
-	plain := decoded(x.r.Header.Get("content-encoding"), body.Bytes())
-	_ = json.Unmarshal(plain, &x.ask) // not JSON: no model, not streamed
+	x.body = decoded(x.r.Header.Get("content-encoding"), body.Bytes())
+	_ = json.Unmarshal(x.body, &x.ask) // not JSON: no model, not streamed
 	x.req = newRequest(x.r)
 	x.req.Size, x.req.SHA256 = size, hex.EncodeToString(hash.Sum(nil))
-	x.req.Body = bytes.Clone(plain[:min(len(plain), keptBody)])
+	x.req.Body = bytes.Clone(x.body[:min(len(x.body), keptBody)])
 	x.req.Model, x.req.Stream = x.ask.Model, x.ask.Stream
 	return x.p.log.add(x.req), err
 }
@@ -116,11 +131,14 @@ func evil(h http.Header) {
 // message is a good answer to this request.
 func (x *exchange) message() message {
 	id := x.r.Header.Get(IDHeader)
+	name, model := orElse(x.p.as.Name, x.p.name), orElse(x.p.as.Model, x.ask.Model)
 	return message{
 		id:    orElse(id, "scripted"),
-		model: x.ask.Model,
+		model: model,
 		tier:  x.Tier,
-		texts: texts(x.p.name, x.ask.Model, id, x.N, x.Size),
+		texts: texts(name, model, id, x.N, x.Size),
+		think: x.Think,
+		tool:  x.Tool,
 		usage: x.ask.StreamOptions.IncludeUsage,
 	}
 }
@@ -137,9 +155,9 @@ func (x *exchange) head(status int, contentType string) error {
 	return x.rc.Flush()
 }
 
-func (x *exchange) headSSE() error {
+func (x *exchange) headStream() error {
 	x.w.Header().Set("cache-control", "no-cache")
-	return x.head(http.StatusOK, "text/event-stream; charset=utf-8")
+	return x.head(http.StatusOK, x.dialect.mime())
 }
 
 // whole sends a body of known length.

@@ -22,7 +22,7 @@ var kinds = map[string]func(*exchange) error{
 	"failed":      (*exchange).errorLater,
 	"error-done":  (*exchange).errorDone,
 	"keepalive":   (*exchange).keepalive,
-	"empty":       (*exchange).headSSE,
+	"empty":       (*exchange).headStream,
 	"cut":         (*exchange).cut,
 	"stall":       (*exchange).stall,
 	"refusal":     (*exchange).ending,
@@ -76,14 +76,14 @@ func (x *exchange) upTo(m message) (after []string, err error) {
 
 // begin sends the headers of a stream and its lifecycle events.
 func (x *exchange) begin(before []string) error {
-	if err := x.headSSE(); err != nil {
+	if err := x.headStream(); err != nil {
 		return err
 	}
 	return x.send(before...)
 }
 
 func (x *exchange) status() error {
-	return x.json(x.Status, x.dialect.problem(x.Status, x.Code))
+	return x.json(x.Status, x.dialect.problem(x.w.Header(), x.Status, x.Code))
 }
 
 const html502 = "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body>\r\n<center><h1>502 Bad Gateway</h1></center>\r\n<hr><center>cloudflare</center>\r\n</body>\r\n</html>\r\n"
@@ -102,7 +102,7 @@ func (x *exchange) cf520() error {
 
 func (x *exchange) errorFirst() error {
 	if !x.ask.Stream {
-		return x.json(http.StatusOK, x.dialect.problem(http.StatusOK, x.Code))
+		return x.json(http.StatusOK, x.dialect.problem(x.w.Header(), http.StatusOK, x.Code))
 	}
 	return x.failAfter(nil)
 }
@@ -151,14 +151,10 @@ func (x *exchange) errorDone() error {
 // keepalive sends what only keeps the connection alive, every 20 ms or as delay= says.
 func (x *exchange) keepalive() error {
 	before, _, _ := x.dialect.stream(x.message())
-	alive := ": keep-alive\n\n"
-	if (x.dialect == anthropic{}) {
-		alive = named("ping", `{"type": "ping"}`)
-	}
 	err := x.begin(before)
 	for err == nil {
 		if err = x.pause(max(x.Delay, 20*time.Millisecond)); err == nil {
-			err = x.send(alive)
+			err = x.send(x.dialect.alive())
 		}
 	}
 	return err

@@ -1,6 +1,9 @@
 package scripted
 
-import "fmt"
+import (
+	"fmt"
+	"net/http"
+)
 
 // openAIFaults are the errors that Chat Completions and Responses share:
 // developers.openai.com/docs/guides/error-codes.
@@ -50,19 +53,23 @@ func openAIProblem(status int, code string) string {
 }
 
 // chat speaks POST /v1/chat/completions. Shapes: the types of openai-go v3.
-type chat struct{}
+type chat struct{ events }
 
 func (c chat) stream(m message) (before, content, after []string) {
 	before = []string{c.chunk(m, `{"role":"assistant","content":"","refusal":null}`, "null")}
 	for _, text := range m.texts {
 		content = append(content, c.chunk(m, fmt.Sprintf(`{"content":%s}`, quote(text)), "null"))
 	}
-	finish := "stop"
-	switch m.ending {
-	case "refusal":
+	finish := c.finish(m)
+	if m.tool {
+		call := quote("call_" + m.id)
+		after = append(after,
+			c.chunk(m, fmt.Sprintf(`{"tool_calls":[{"index":0,"id":%s,"type":"function","function":{"name":%s,"arguments":""}}]}`, call, quote(ToolName)), "null"),
+			c.chunk(m, fmt.Sprintf(`{"tool_calls":[{"index":0,"function":{"arguments":%s}}]}`, quote(toolInput[:10])), "null"),
+			c.chunk(m, fmt.Sprintf(`{"tool_calls":[{"index":0,"function":{"arguments":%s}}]}`, quote(toolInput[10:])), "null"))
+	}
+	if m.ending == "refusal" {
 		after = append(after, c.chunk(m, `{"refusal":"I can't help "}`, "null"), c.chunk(m, `{"refusal":"with that."}`, "null"))
-	case "filter":
-		finish = "content_filter"
 	}
 	after = append(after, c.chunk(m, `{}`, quote(finish)))
 	if m.usage {
@@ -87,19 +94,31 @@ func (chat) usage(m message) string {
 }
 
 func (c chat) answer(m message) string {
-	text, refusal, finish := quote(m.text()), "null", "stop"
-	switch m.ending {
-	case "refusal":
+	text, refusal, tools := quote(m.text()), "null", ""
+	if m.ending == "refusal" {
 		text, refusal = "null", quote("I can't help with that.")
-	case "filter":
-		finish = "content_filter"
 	}
-	return fmt.Sprintf(`{%s,"choices":[{"index":0,"message":{"role":"assistant","content":%s,"refusal":%s},"logprobs":null,"finish_reason":%s}],"usage":%s}`,
-		c.envelope(m, "chat.completion"), text, refusal, quote(finish), c.usage(m))
+	if m.tool {
+		tools = fmt.Sprintf(`,"tool_calls":[{"id":%s,"type":"function","function":{"name":%s,"arguments":%s}}]`, quote("call_"+m.id), quote(ToolName), quote(toolInput))
+	}
+	return fmt.Sprintf(`{%s,"choices":[{"index":0,"message":{"role":"assistant","content":%s,"refusal":%s%s},"logprobs":null,"finish_reason":%s}],"usage":%s}`,
+		c.envelope(m, "chat.completion"), text, refusal, tools, quote(c.finish(m)), c.usage(m))
+}
+
+func (chat) finish(m message) string {
+	switch {
+	case m.ending == "filter":
+		return "content_filter"
+	case m.tool:
+		return "tool_calls"
+	}
+	return "stop"
 }
 
 func (chat) inBand(_, code string) string {
 	return data(openAIProblem(500, orElse(code, "server_is_overloaded")))
 }
 
-func (chat) problem(status int, code string) string { return openAIProblem(status, code) }
+func (chat) problem(_ http.Header, status int, code string) string {
+	return openAIProblem(status, code)
+}

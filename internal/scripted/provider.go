@@ -23,15 +23,23 @@ const (
 // Options of a provider.
 type Options struct {
 	Default string   // behaviours for requests without a script; "" is "ok"
-	Models  []string // listed by GET /v1/models
+	Models  []string // listed by GET /v1/models, and all that a platform has
+	As      Persona
+
+	Platform Platform // nil: all dialects, and no request is refused
 }
 
-// Provider is one provider's account, speaking Anthropic Messages, OpenAI Chat Completions and OpenAI Responses.
+// Persona is whom answers name, so that several providers can answer alike. What is "" is the provider's own.
+type Persona struct{ Name, Model string }
+
+// Provider is one provider's account, speaking Anthropic Messages, OpenAI Chat Completions, Responses and embeddings,
+// or what its [Platform] speaks.
 //
 // Ownership: the test or demo that made it; any number of [Server]s may serve it.
 // Concurrency: safe for any number of goroutines.
 type Provider struct {
 	name string
+	as   Persona
 	mux  *http.ServeMux
 	log  log
 
@@ -44,7 +52,7 @@ type Provider struct {
 
 // New makes a provider. A default that does not parse is a programmer's fault and panics.
 func New(name string, o Options) *Provider {
-	p := &Provider{name: name, models: o.Models, gates: map[string]chan struct{}{}}
+	p := &Provider{name: name, as: o.As, models: o.Models, gates: map[string]chan struct{}{}}
 	p.log.init()
 	if o.Default == "" {
 		o.Default = "ok"
@@ -52,7 +60,11 @@ func New(name string, o Options) *Provider {
 	if err := p.Set(o.Default); err != nil {
 		panic(err)
 	}
-	p.mux = p.routes()
+	if o.Platform != nil {
+		p.mux = p.served(o.Platform)
+	} else {
+		p.mux = p.routes()
+	}
 	return p
 }
 
@@ -108,6 +120,7 @@ func (p *Provider) routes() *http.ServeMux {
 	mux.HandleFunc("POST /v1/messages", p.llm(anthropic{}))
 	mux.HandleFunc("POST /v1/chat/completions", p.llm(chat{}))
 	mux.HandleFunc("POST /v1/responses", p.llm(responses{}))
+	mux.HandleFunc("POST /v1/embeddings", p.llm(embeddings{}))
 	mux.HandleFunc("POST /v1/messages/count_tokens", p.recorded(countTokens))
 	mux.HandleFunc("GET /v1/models", p.recorded(p.listModels))
 	mux.HandleFunc("POST /v1/files", p.recorded(upload))

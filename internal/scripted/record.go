@@ -22,9 +22,11 @@ type Request struct {
 	Size   int64  // bytes of the body as sent
 	SHA256 string // of the body as sent, in hex
 	Body   []byte // its first 64 KiB
-	Model  string // as the body says, after decoding
+	Model  string // as the body says, after decoding, or a platform's path
 	Stream bool
 	Step   Behaviour // what it was given
+
+	Refused string // why, of a platform that was not asked as it wants to be
 
 	Done bool // nothing more is sent
 	Gone bool // the client went away first

@@ -1,9 +1,13 @@
 package scripted
 
-import "fmt"
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
 
 // responses speaks POST /v1/responses. Shapes: the types of openai-go v3; there is no [DONE].
-type responses struct{}
+type responses struct{ events }
 
 // numbered makes events of bodies, with their sequence numbers from first on.
 func numbered(first int, bodies ...[2]string) []string {
@@ -40,11 +44,24 @@ func (r responses) end(m message) [][2]string {
 	case "filter":
 		return [][2]string{{"response.incomplete", `"response":` + r.object(m, "incomplete", true)}}
 	}
-	return [][2]string{
+	list := [][2]string{
 		{"response.output_text.done", itemAt + `,"text":` + quote(m.text())},
 		{"response.output_item.done", `"output_index":0,"item":` + r.item(m)},
-		{"response.completed", `"response":` + r.object(m, "completed", true)},
 	}
+	if m.tool {
+		at := `"item_id":"item_2","output_index":1`
+		list = append(list,
+			[2]string{"response.output_item.added", `"output_index":1,"item":` + r.call(m, "in_progress", "")},
+			[2]string{"response.function_call_arguments.delta", at + `,"delta":` + quote(toolInput)},
+			[2]string{"response.function_call_arguments.done", at + `,"arguments":` + quote(toolInput)},
+			[2]string{"response.output_item.done", `"output_index":1,"item":` + r.call(m, "completed", toolInput)})
+	}
+	return append(list, [2]string{"response.completed", `"response":` + r.object(m, "completed", true)})
+}
+
+func (responses) call(m message, status, arguments string) string {
+	return fmt.Sprintf(`{"id":"item_2","type":"function_call","status":%s,"call_id":%s,"name":%s,"arguments":%s}`,
+		quote(status), quote("call_"+m.id), quote(ToolName), quote(arguments))
 }
 
 func (responses) item(m message) string {
@@ -59,7 +76,11 @@ func (responses) item(m message) string {
 func (r responses) object(m message, status string, done bool) string {
 	output, usage, incomplete := "[]", "null", "null"
 	if done {
-		output = "[" + r.item(m) + "]"
+		items := []string{r.item(m)}
+		if m.tool {
+			items = append(items, r.call(m, "completed", toolInput))
+		}
+		output = "[" + strings.Join(items, ",") + "]"
 		usage = fmt.Sprintf(`{"input_tokens":11,"input_tokens_details":{"cached_tokens":0},"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":%d}`, len(m.texts), 11+len(m.texts))
 	}
 	if status == "incomplete" {
@@ -89,7 +110,7 @@ func failedResponse(quotedCode string) string {
 	return fmt.Sprintf(`{"id":"resp_failed","object":"response","created_at":1790000000,"status":"failed","error":{"code":%s,"message":"Our servers are currently overloaded."},"incomplete_details":null,"model":"","output":[],"usage":null}`, quotedCode)
 }
 
-func (responses) problem(status int, code string) string {
+func (responses) problem(_ http.Header, status int, code string) string {
 	if status == 200 {
 		return failedResponse(quote(orElse(code, "server_error")))
 	}
