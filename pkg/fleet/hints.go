@@ -46,6 +46,8 @@ type hint struct {
 	until time.Time
 	kept  time.Time // until when the store has this value; zero when it has not
 	waits bool      // in the backlog, or being written
+	told  *hint     // what the store said while it waits
+	rev   uint64    // of what the store said
 	age   *list.Element
 }
 
@@ -89,7 +91,7 @@ func (h *Hints) Put(key, value string, ttl time.Duration) {
 	defer h.mu.Unlock()
 	n := hint{value: value, until: time.Now().Add(ttl)}
 	if old := h.load(key); old != nil {
-		n.waits = old.waits
+		n.waits, n.told = old.waits, old.told
 		if old.value == value {
 			n.kept = old.kept
 		}
@@ -142,7 +144,7 @@ func (h *Hints) hear(e store.Entry) {
 	case e.Deleted:
 		h.lost(e.Key)
 	case isShort(e.Key) && json.Unmarshal(e.Value, &r) == nil && len(r.Value) <= hintBytes:
-		h.adopt(e.Key, r)
+		h.adopt(e.Key, e.Revision, r)
 	}
 }
 
@@ -158,8 +160,9 @@ func (h *Hints) lost(key string) {
 	}
 }
 
-// adopt goes by what the store has, unless it is about to have another value from here.
-func (h *Hints) adopt(key string, r record) {
+// adopt goes by what the store has. While another value from here is on its way, which of them the store took last is
+// known only when that has arrived.
+func (h *Hints) adopt(key string, rev uint64, r record) {
 	now := time.Now()
 	until := now.Add(min(r.Until.Sub(now), r.Left))
 	if !until.After(now) {
@@ -167,14 +170,17 @@ func (h *Hints) adopt(key string, r record) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	n := hint{value: string(r.Value), until: until, kept: until}
-	if old := h.load(key); old != nil {
-		if old.waits {
-			return
-		}
-		if old.value == n.value && old.until.After(until) {
-			n.until = old.until
-		}
+	n := hint{value: string(r.Value), until: until, kept: until, rev: rev}
+	old := h.load(key)
+	switch {
+	case old == nil || !now.Before(old.until):
+	case old.waits:
+		waiting := *old
+		waiting.told = &n
+		h.known.Store(key, &waiting)
+		return
+	case old.value == n.value && old.until.After(until):
+		n.until = old.until
 	}
 	h.addLocked(key, n)
 }
@@ -188,10 +194,11 @@ func (h *Hints) write(ctx context.Context, key string) error {
 		}
 		left := time.Until(n.until)
 		data, err := json.Marshal(record{[]byte(n.value), n.until.UTC(), left})
-		if err == nil {
-			_, err = h.bucket.Put(ctx, key, data, left)
+		if err != nil {
+			return err
 		}
-		if isPassing(err) || h.settle(key, n, err) {
+		rev, err := h.bucket.Put(ctx, key, data, left)
+		if isPassing(err) || h.settle(key, n, rev, err) {
 			return err
 		}
 	}
@@ -213,7 +220,7 @@ func (h *Hints) due(key string) *hint {
 }
 
 // settle takes down how a write ended, and says whether nothing is left to write.
-func (h *Hints) settle(key string, written *hint, err error) bool {
+func (h *Hints) settle(key string, written *hint, rev uint64, err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.load(key)
@@ -224,9 +231,13 @@ func (h *Hints) settle(key string, written *hint, err error) bool {
 		return false
 	}
 	done := *n
-	done.waits = false
+	done.waits, done.told = false, nil
 	if err == nil {
 		done.kept = written.until
+	}
+	if err == nil && n.told != nil && n.told.rev > rev {
+		done = *n.told // Another replica was later.
+		done.age = n.age
 	}
 	h.known.Store(key, &done)
 	return true

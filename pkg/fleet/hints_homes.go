@@ -12,7 +12,7 @@ const (
 	homesWaiting = 4096
 	// homesRecent is how many homes are in memory: all that wait, and as many again.
 	homesRecent = 2 * homesWaiting
-	// homesAtOnce is how many are written at once: each write is synced to disk, on most nodes of a cluster.
+	// homesAtOnce is how many are written at once: a write to a cluster waits for the way between its nodes most of all.
 	homesAtOnce = 8
 	// findWithin bounds what a request waits to learn where it belongs.
 	findWithin = 500 * time.Millisecond

@@ -325,6 +325,41 @@ func TestHintsDropWhatIsTooMuchAndWriteItWithTheNextPut(t *testing.T) {
 	})
 }
 
+// slowBucket says that a value is written only when it is let.
+type slowBucket struct {
+	bucket
+	say chan struct{}
+}
+
+func (b slowBucket) Put(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	rev, err := b.bucket.Put(ctx, key, value, ttl)
+	<-b.say
+	return rev, err
+}
+
+func TestHintThatAnotherReplicaChangesBeforeTheWriteIsConfirmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		slow := slowBucket{bucket{w.node(), "hints"}, make(chan struct{})}
+		a, b := NewHints(slow, 10), w.hinter(t, 10)
+		running(t, a.Run)
+		a.Put("k", "x", time.Hour)
+		synctest.Wait()
+		b.Put("k", "y", time.Hour)
+		synctest.Wait()
+		expectHint(t, a, "k", "x")
+		close(slow.say)
+		synctest.Wait()
+		expectHint(t, a, "k", "y")
+		expectHint(t, b, "k", "y")
+		a.Put("k", "y", time.Hour)
+		synctest.Wait()
+		if n := w.asked(); n != 2 {
+			t.Errorf("%d writes, want 2: the store has the value", n)
+		}
+	})
+}
+
 func TestHintsOfManyAtOnceBecomeOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
