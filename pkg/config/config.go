@@ -137,6 +137,7 @@ type Provider struct {
 	// a rate limit of one cools them all.
 	SharedLimits bool
 	StatusFeed   *StatusFeed // nil: none
+	Shape        Shape
 }
 
 // StatusFeed is a provider's public status page, a supplement only.
@@ -171,8 +172,35 @@ type Target struct {
 	Tier     string // service_tier to ask for; "": what the client asks
 	Speed    string // speed to ask for (Anthropic); "": what the client asks
 	Limits   Limits
+	Price    Price
+	MaxRamp  float64 // most growth of its tokens a minute within 15 minutes, as a factor more than 1; 0: no bound
 	Breaker  Breaker
 	Probe    Probe
+}
+
+// Price is what a target bills, in USD per million tokens. CacheRead and CacheWrite are Input's where the file leaves them
+// out. Tiers are factors on all of it by served tier, such as {flex: 0.5, priority: 2}; a tier without one costs 1.
+type Price struct {
+	Known                                bool // the file has a price
+	Input, Output, CacheRead, CacheWrite float64
+	Tiers                                map[string]float64
+}
+
+// Budget is the cost breaker of a chain, or of each tenant of it; the zero Budget is none.
+type Budget struct {
+	USD        float64       // hard limit of a window
+	Soft       float64       // share of it from which on only cheaper rungs serve, 0 to 1; 0: none
+	Window     time.Duration // rolling; 0 with Month
+	Month      bool          // the calendar month, in UTC
+	Tenant     bool          // per tenant, by Config.Tenant's or the budget's own source
+	MaxPremium float64       // a fallback may cost at most this many times the primary; 0: no bound
+}
+
+// Shape is the client-side shaping of one account's rate: requests and tokens are held back, or sent on to the next
+// target, before the provider says 429.
+type Shape struct {
+	On      bool
+	MaxWait time.Duration // a request waits at most this long
 }
 
 // Limits is what a model cannot take; the zero Limits takes everything. A request for another model's rung is
@@ -245,7 +273,9 @@ type Chain struct {
 	Off          Off
 	MinRate      MinRate // zero: none
 	Sticky       Sticky
-	Observe      bool // mode: observe: classify, count, change nothing
+	Budget       Budget
+	Idempotency  time.Duration // window in which the answer to a key is given again; 0: not at all
+	Observe      bool          // mode: observe: classify, count, change nothing
 }
 
 // MinRate is the least speed of a stream's content: fewer bytes in Window is a failure.
