@@ -34,6 +34,8 @@ const (
 	keyName   = "internal"
 	// conversations is how many of them a replica remembers the target of.
 	conversations = 100_000
+	// conversationsKept is the longest that a conversation can be sticky for without a turn.
+	conversationsKept = 24 * time.Hour
 	// responsesKept is how long it is known where a response was made: as long as OpenAI keeps it.
 	responsesKept = 30 * 24 * time.Hour
 )
@@ -83,8 +85,8 @@ func join(cfg *config.Config, p *processor.Processor, log *slog.Logger) (*shared
 		truths: s.Bucket(store.BucketOptions{Name: "breakers"}), cooldowns: s.Bucket(store.BucketOptions{Name: "cooldowns"}),
 		trials: s.Bucket(store.BucketOptions{Name: "trials"}), keys: s.Bucket(store.BucketOptions{Name: "keys"}),
 	}
-	sh.hints = fleet.NewHints(s.Bucket(store.BucketOptions{Name: "conversations"}), conversations)
-	sh.homes = fleet.NewHomes(s.Bucket(store.BucketOptions{Name: "responses", TTL: responsesKept}))
+	sh.hints = fleet.NewHints(s.Bucket(store.BucketOptions{Name: "conversations", TTL: conversationsKept, MaxBytes: 64 << 20}), conversations)
+	sh.homes = fleet.NewHomes(s.Bucket(store.BucketOptions{Name: "responses", TTL: responsesKept, MaxBytes: 256 << 20}))
 	p.Remember(sh.hints, sh.homes)
 	key := make([]byte, keyLength)
 	_, _ = rand.Read(key) // never fails
