@@ -55,6 +55,10 @@ func (c *compiler) chain(p string, f *fileChain, name string) *Chain {
 	c.oneFamily(at(p, "targets"), ch, f.Targets)
 	c.policy(p, f)
 	c.degrade(p, f, ch)
+	ch.Budget = c.budget(at(p, "budget"), &f.Budget, ch)
+	ch.Idempotency = c.idempotency(at(p, "idempotency"), &f.Idempotency)
+	c.priced(at(p, "targets"), ch)
+	c.ownAccounts(p, ch)
 	ch.Sticky = c.sticky(at(p, "sticky"), &f.Sticky)
 	c.unread(p, f, ch)
 	c.deadlines(p, ch)
@@ -64,7 +68,7 @@ func (c *compiler) chain(p string, f *fileChain, name string) *Chain {
 func (c *compiler) matches(p string, ch *Chain, f *fileChain) {
 	sel, list := at(p, "select"), at(p, "match")
 	if c.has(sel) {
-		c.oneOf(sel, f.Select, []string{"header"}, nil)
+		c.oneOf(sel, f.Select, "header")
 	}
 	if len(f.Match) == 0 && !c.has(sel) && !c.wrong[list] {
 		c.fault(p, "no request can reach it: add match rules, or select: header")
@@ -115,13 +119,13 @@ func (c *compiler) plainPath(p, got string) bool {
 
 func (c *compiler) policy(p string, f *fileChain) {
 	on := at(p, "on")
-	c.oneOf(at(p, "commit"), f.Commit, []string{"headers", "first_content", "complete"}, nil)
-	c.oneOf(at(on, "capacity"), f.On.Capacity, []string{"standard", "next"}, nil)
-	c.oneOf(at(on, "rate_limited"), f.On.RateLimited, []string{"next", "wait", "return", "queue"}, nil)
-	c.oneOf(at(on, "refusal"), f.On.Refusal, []string{"next", "return"}, nil)
-	c.oneOf(at(on, "filtered"), f.On.Filtered, []string{"next", "return"}, nil)
-	c.oneOf(at(on, "tier_downgrade"), f.On.TierDowngrade, []string{"observe", "next"}, nil)
-	c.oneOf(at(on, "context_length"), f.On.ContextLength, []string{"next", "return", "larger"}, nil)
+	c.oneOf(at(p, "commit"), f.Commit, "headers", "first_content", "complete")
+	c.oneOf(at(on, "capacity"), f.On.Capacity, "standard", "next")
+	c.oneOf(at(on, "rate_limited"), f.On.RateLimited, "next", "wait", "return", "queue")
+	c.oneOf(at(on, "refusal"), f.On.Refusal, "next", "return")
+	c.oneOf(at(on, "filtered"), f.On.Filtered, "next", "return")
+	c.oneOf(at(on, "tier_downgrade"), f.On.TierDowngrade, "observe", "next")
+	c.oneOf(at(on, "context_length"), f.On.ContextLength, "next", "return", "larger")
 	if f.On.MaxWait > maxWait {
 		c.fault(at(on, "max_wait"), "must be at most %s, as Envoy waits 15s for the service, got %s", maxWait, f.On.MaxWait)
 	}
@@ -139,10 +143,13 @@ func (c *compiler) retry(p string, f *fileRetry) {
 		c.fault(at(p, "on"), "is empty: name the classes to retry, or remove it")
 	}
 	c.share(at(p, "budget"), f.Budget)
+	if f.Client < 0 {
+		c.fault(at(p, "client"), "must be 0 (no retry of a client's is refused) or more, got %d", f.Client)
+	}
 	c.distinct(at(p, "on"), f.On)
 	for i, class := range f.On {
 		if class != "" {
-			c.oneOf(index(at(p, "on"), i), class, blips(), nil)
+			c.oneOf(index(at(p, "on"), i), class, blips()...)
 		}
 	}
 }
@@ -151,9 +158,7 @@ func (c *compiler) minRate(p string, f *fileMinRate) MinRate {
 	if !c.has(p) || c.wrong[p] {
 		return MinRate{}
 	}
-	if rate := at(p, "bytes_per_second"); !c.has(rate) {
-		c.fault(rate, "required, but missing")
-	}
+	c.present(at(p, "bytes_per_second"))
 	return MinRate{BytesPerSecond: int64(f.BytesPerSecond), Window: f.Window}
 }
 
@@ -164,7 +169,7 @@ func (c *compiler) unread(p string, f *fileChain, ch *Chain) {
 	}
 	for _, key := range []string{
 		at(p, "commit"), at(p, "hold"), at(p, "min_rate"), at(at(p, "deadlines"), "first_content"),
-		at(at(p, "on"), "refusal"), at(at(p, "on"), "tier_downgrade"),
+		at(at(p, "on"), "refusal"), at(at(p, "on"), "tier_downgrade"), at(p, "budget"), at(p, "idempotency"),
 	} {
 		if c.has(key) {
 			c.fault(key, "says nothing for %s, whose answers are judged by their status alone: remove it", ch.Endpoint)
@@ -196,9 +201,7 @@ func (c *compiler) sticky(p string, f *fileSticky) Sticky {
 		return Sticky{}
 	}
 	name, header := strings.ToLower(f.Header), at(p, "header")
-	if f.For == 0 && !c.has(at(p, "for")) {
-		c.fault(at(p, "for"), "required, but missing")
-	}
+	c.present(at(p, "for"))
 	switch {
 	case !c.required(header, name):
 	case !headerName.MatchString(name):

@@ -192,7 +192,7 @@ type Budget struct {
 	Soft       float64       // share of it from which on only cheaper rungs serve, 0 to 1; 0: none
 	Window     time.Duration // rolling; 0 with Month
 	Month      bool          // the calendar month, in UTC
-	Tenant     bool          // per tenant, by Config.Tenant's or the budget's own source
+	Tenant     bool          // per tenant, as Config.Tenant tells it
 	MaxPremium float64       // a fallback may cost at most this many times the primary; 0: no bound
 }
 
@@ -321,6 +321,7 @@ type Retry struct {
 	SameTarget int // 0 or 1
 	On         []string
 	Budget     float64 // while more than one target fails: attempts beyond the first, as a share of live requests; 1: no bound
+	Client     int     // a client's retry of this number (x-stainless-retry-count) or more of a chain that is spent gets no attempt; 0: each may
 }
 
 // On says what a verdict class does to the chain. The values are those of the file.

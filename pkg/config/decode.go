@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -129,11 +131,11 @@ func (r *reader) value(path string, n *yaml.Node, v reflect.Value) {
 	case reflect.Struct:
 		r.object(path, n, v)
 	case reflect.Map:
-		if v.Type().Elem().Kind() == reflect.String {
-			r.words(path, n, v)
+		if v.Type().Elem().Kind() == reflect.Pointer {
+			r.named(path, n, v)
 			return
 		}
-		r.named(path, n, v)
+		r.table(path, n, v)
 	case reflect.Slice:
 		r.list(path, n, v)
 	default:
@@ -145,10 +147,6 @@ func (r *reader) value(path string, n *yaml.Node, v reflect.Value) {
 type shorthand interface{ short(string) }
 
 func (r *reader) object(path string, n *yaml.Node, v reflect.Value) {
-	if _, ok := v.Interface().(unsupported); ok {
-		r.fault(path, "not supported yet: remove it")
-		return
-	}
 	if s, ok := v.Addr().Interface().(shorthand); ok && n.Kind == yaml.ScalarNode {
 		var name string
 		r.scalar(path, n, reflect.ValueOf(&name).Elem())
@@ -159,7 +157,7 @@ func (r *reader) object(path string, n *yaml.Node, v reflect.Value) {
 	r.entries(path, n, func(key string, line int, val *yaml.Node) {
 		i, ok := fields[key]
 		if !ok {
-			r.faultAt(line, at(path, key), "unknown key%s", didYouMean(key, supportedKeys(v.Type())))
+			r.faultAt(line, at(path, key), "unknown key%s", didYouMean(key, slices.Collect(maps.Keys(fields))))
 			return
 		}
 		r.value(at(path, key), val, v.Field(i))
@@ -180,13 +178,13 @@ func (r *reader) named(path string, n *yaml.Node, v reflect.Value) {
 	v.Set(out)
 }
 
-// words reads a map of words to words.
-func (r *reader) words(path string, n *yaml.Node, v reflect.Value) {
+// table reads a map of words to words or numbers.
+func (r *reader) table(path string, n *yaml.Node, v reflect.Value) {
 	out := reflect.MakeMap(v.Type())
 	r.entries(path, n, func(key string, _ int, val *yaml.Node) {
-		word := reflect.New(v.Type().Elem()).Elem()
-		r.value(at(path, key), val, word)
-		out.SetMapIndex(reflect.ValueOf(key), word)
+		cell := reflect.New(v.Type().Elem()).Elem()
+		r.value(at(path, key), val, cell)
+		out.SetMapIndex(reflect.ValueOf(key), cell)
 	})
 	v.Set(out)
 }
@@ -389,14 +387,4 @@ func fieldsOf(t reflect.Type) map[string]int {
 		m[t.Field(i).Tag.Get("yaml")] = i
 	}
 	return m
-}
-
-func supportedKeys(t reflect.Type) []string {
-	var keys []string
-	for i := range t.NumField() {
-		if f := t.Field(i); f.Type != reflect.TypeFor[unsupported]() {
-			keys = append(keys, f.Tag.Get("yaml"))
-		}
-	}
-	return keys
 }

@@ -17,7 +17,7 @@ func (c *compiler) degrade(p string, f *fileChain, ch *Chain) {
 	c.distinct(list, f.Degrade)
 	for i, mode := range f.Degrade {
 		if mode != "" {
-			c.oneOf(index(list, i), mode, modes(), nil)
+			c.oneOf(index(list, i), mode, modes()...)
 		}
 	}
 	for _, mode := range []string{"cache", "queue", "off"} {
@@ -30,7 +30,6 @@ func (c *compiler) degrade(p string, f *fileChain, ch *Chain) {
 	ch.Queue = c.queue(at(p, "queue"), &f.Queue)
 	ch.Off = c.off(at(p, "off"), &f.Off)
 	ch.Downshift = c.downshift(p, f)
-	c.ownAccounts(list, ch)
 	if on := at(at(p, "on"), "rate_limited"); f.On.RateLimited == "queue" {
 		c.inLadder(on, "queue", p, f)
 	}
@@ -134,7 +133,7 @@ func privateHost(host string) bool {
 
 func (c *compiler) off(p string, f *fileOff) Off {
 	status := at(p, "status")
-	c.oneOf(at(p, "as"), f.As, []string{"error", "answer"}, nil)
+	c.oneOf(at(p, "as"), f.As, "error", "answer")
 	off := Off{Status: f.Status, Message: f.Message, Answer: f.As == "answer", Force: f.Force}
 	switch {
 	case off.Answer && c.has(status):
@@ -171,10 +170,10 @@ func (c *compiler) downshift(p string, f *fileChain) int {
 	return max(rung, 0)
 }
 
-// ownAccounts refuses the modes that would take an answer out of the account that it was asked of: a queued request
-// runs without the client's credential, and a cached answer would be given to callers with another.
-func (c *compiler) ownAccounts(list string, ch *Chain) {
-	targets := ch.targets()
+// ownAccounts refuses what would take an answer out of the account that it was asked of: a queued request runs without
+// the client's credential, and a kept answer would be given to callers with another.
+func (c *compiler) ownAccounts(p string, ch *Chain) {
+	list, targets := at(p, "degrade"), ch.targets()
 	i := slices.IndexFunc(targets, func(t *Target) bool { return t.Provider != nil && t.Provider.Auth.FromClient })
 	if i < 0 {
 		return
@@ -184,9 +183,13 @@ func (c *compiler) ownAccounts(list string, ch *Chain) {
 		c.fault(index(list, mode), "provider %s takes the client's own credential (auth.from: client), which is not kept: "+
 			"a queued request could not run", name)
 	}
-	if mode := slices.Index(ch.Degrade, "cache"); mode >= 0 && !c.has("tenant") {
-		c.fault(index(list, mode), "provider %s takes the client's own credential (auth.from: client), "+
-			"so callers with accounts of their own would share answers: set tenant", name)
+	const shared = "provider %s takes the client's own credential (auth.from: client), " +
+		"so callers with accounts of their own would share answers: set tenant"
+	if mode := slices.Index(ch.Degrade, "cache"); mode >= 0 && !c.tenantsTold() {
+		c.fault(index(list, mode), shared, name)
+	}
+	if ch.Idempotency > 0 && !c.tenantsTold() {
+		c.fault(at(p, "idempotency"), shared, name)
 	}
 }
 

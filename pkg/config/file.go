@@ -5,10 +5,6 @@ import "time"
 // The structs below are the file as it is written; config.go is what it means. The yaml tag is the key,
 // and docs/config.md has a row for each of them.
 
-// unsupported is a key whose meaning is fixed but not built yet. It is refused wherever it stands, because a
-// setting that is accepted and does nothing is worse than one that is refused.
-type unsupported struct{}
-
 // size is a number of bytes, written as such or with KiB, MiB or GiB.
 type size int64
 
@@ -66,20 +62,25 @@ type fileClientTLS struct {
 }
 
 type fileProvider struct {
-	API        string   `yaml:"api"`
-	Platform   string   `yaml:"platform"`
-	Surface    string   `yaml:"surface"`
-	Region     string   `yaml:"region"`
-	Project    string   `yaml:"project"`
-	APIVersion string   `yaml:"api_version"`
-	Endpoint   string   `yaml:"endpoint"`
-	Insecure   bool     `yaml:"insecure"`
-	Auth       fileAuth `yaml:"auth"`
-	TierCheck  bool     `yaml:"tier_check"`
-	Cluster    string   `yaml:"cluster"`
-	CA         string   `yaml:"ca"`
-	RateLimits string   `yaml:"rate_limits"`
-	StatusFeed fileFeed `yaml:"status_feed"`
+	API        string    `yaml:"api"`
+	Platform   string    `yaml:"platform"`
+	Surface    string    `yaml:"surface"`
+	Region     string    `yaml:"region"`
+	Project    string    `yaml:"project"`
+	APIVersion string    `yaml:"api_version"`
+	Endpoint   string    `yaml:"endpoint"`
+	Insecure   bool      `yaml:"insecure"`
+	Auth       fileAuth  `yaml:"auth"`
+	TierCheck  bool      `yaml:"tier_check"`
+	Cluster    string    `yaml:"cluster"`
+	CA         string    `yaml:"ca"`
+	RateLimits string    `yaml:"rate_limits"`
+	StatusFeed fileFeed  `yaml:"status_feed"`
+	Shape      fileShape `yaml:"shape"`
+}
+
+type fileShape struct {
+	MaxWait time.Duration `yaml:"max_wait"`
 }
 
 type fileFeed struct {
@@ -113,7 +114,16 @@ type fileTarget struct {
 	Limits      fileLimits  `yaml:"limits"`
 	Breaker     fileBreaker `yaml:"breaker"`
 	Probe       fileProbe   `yaml:"probe"`
-	Price       unsupported `yaml:"price"`
+	Price       filePrice   `yaml:"price"`
+	MaxRamp     float64     `yaml:"max_ramp"`
+}
+
+type filePrice struct {
+	Input      float64            `yaml:"input"`
+	Output     float64            `yaml:"output"`
+	CacheRead  float64            `yaml:"cache_read"`
+	CacheWrite float64            `yaml:"cache_write"`
+	Tiers      map[string]float64 `yaml:"tiers"`
 }
 
 type fileLimits struct {
@@ -149,25 +159,25 @@ type fileProbe struct {
 }
 
 type fileChain struct {
-	Match         []fileMatch   `yaml:"match"`
-	Default       bool          `yaml:"default"`
-	Select        string        `yaml:"select"`
-	Targets       []fileRung    `yaml:"targets"`
-	Commit        string        `yaml:"commit"`
-	Hold          fileHold      `yaml:"hold"`
-	Deadlines     fileDeadlines `yaml:"deadlines"`
-	MinRate       fileMinRate   `yaml:"min_rate"`
-	Retry         fileRetry     `yaml:"retry"`
-	On            fileOn        `yaml:"on"`
-	DownshiftFrom string        `yaml:"downshift_from"`
-	Degrade       []string      `yaml:"degrade"`
-	Cache         fileCache     `yaml:"cache"`
-	Queue         fileQueue     `yaml:"queue"`
-	Off           fileOff       `yaml:"off"`
-	Sticky        fileSticky    `yaml:"sticky"`
-	Mode          string        `yaml:"mode"`
-	Budget        unsupported   `yaml:"budget"`
-	Idempotency   unsupported   `yaml:"idempotency"`
+	Match         []fileMatch     `yaml:"match"`
+	Default       bool            `yaml:"default"`
+	Select        string          `yaml:"select"`
+	Targets       []fileRung      `yaml:"targets"`
+	Commit        string          `yaml:"commit"`
+	Hold          fileHold        `yaml:"hold"`
+	Deadlines     fileDeadlines   `yaml:"deadlines"`
+	MinRate       fileMinRate     `yaml:"min_rate"`
+	Retry         fileRetry       `yaml:"retry"`
+	On            fileOn          `yaml:"on"`
+	DownshiftFrom string          `yaml:"downshift_from"`
+	Degrade       []string        `yaml:"degrade"`
+	Cache         fileCache       `yaml:"cache"`
+	Queue         fileQueue       `yaml:"queue"`
+	Off           fileOff         `yaml:"off"`
+	Sticky        fileSticky      `yaml:"sticky"`
+	Mode          string          `yaml:"mode"`
+	Budget        fileBudget      `yaml:"budget"`
+	Idempotency   fileIdempotency `yaml:"idempotency"`
 }
 
 type fileMatch struct {
@@ -215,6 +225,20 @@ type fileRetry struct {
 	SameTarget int      `yaml:"same_target"`
 	On         []string `yaml:"on"`
 	Budget     float64  `yaml:"budget"`
+	Client     int      `yaml:"client"`
+}
+
+type fileBudget struct {
+	USD           float64 `yaml:"usd"`
+	Window        string  `yaml:"window"`
+	Soft          float64 `yaml:"soft"`
+	Per           string  `yaml:"per"`
+	TrustedHeader bool    `yaml:"trusted_header"`
+	MaxPremium    float64 `yaml:"max_premium"`
+}
+
+type fileIdempotency struct {
+	Window time.Duration `yaml:"window"`
 }
 
 type fileOn struct {
@@ -309,7 +333,7 @@ func defaults() fileRoot {
 			WhenServiceDown: "closed",
 			CAFile:          "/etc/ssl/certs/ca-certificates.crt",
 		},
-		Providers: map[string]*fileProvider{"*": {Platform: "native", Surface: "invoke", TierCheck: true, RateLimits: "account"}},
+		Providers: map[string]*fileProvider{"*": {Platform: "native", Surface: "invoke", TierCheck: true, RateLimits: "account", Shape: fileShape{MaxWait: 2 * time.Second}}},
 		Targets: map[string]*fileTarget{"*": {
 			Breaker: fileBreaker{
 				Failures:   5,
@@ -346,8 +370,9 @@ func defaults() fileRoot {
 				MaxAge:  24 * time.Hour,
 				Message: "The service is temporarily unavailable. The request is queued and will be answered later.",
 			},
-			Off:  fileOff{Status: 503, Message: "The service is temporarily unavailable.", As: "error"},
-			Mode: "enforce",
+			Off:    fileOff{Status: 503, Message: "The service is temporarily unavailable.", As: "error"},
+			Budget: fileBudget{Per: "chain"},
+			Mode:   "enforce",
 		}},
 		MaxRetryAfter: time.Minute,
 		Mode:          "enforce",

@@ -6,12 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // FuzzParse: whatever the bytes, Parse does not panic; it gives either faults that stand in the file, or a Config that
 // the rest of the program can use without checks of its own.
 func FuzzParse(f *testing.F) {
-	files := []string{"testdata/planned.yaml"}
+	var files []string
 	for _, dir := range []string{"testdata/good/", "testdata/bad/"} {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
@@ -83,6 +84,7 @@ func checkConfig(t *testing.T, c *Config) {
 		}
 	}
 	for _, ch := range c.Chains {
+		checkMoney(t, c, ch)
 		if len(ch.Rungs) == 0 || ch.API == "" {
 			t.Errorf("chain %+v is incomplete", ch)
 		}
@@ -116,6 +118,35 @@ func credentials(a Auth) int {
 		}
 	}
 	return n
+}
+
+func checkMoney(t *testing.T, c *Config, ch *Chain) {
+	b, told := ch.Budget, c.Tenant.Header != "" || c.Tenant.Metadata != nil
+	if w := ch.Idempotency; w != 0 && (w < time.Second || w > 24*time.Hour) {
+		t.Errorf("chain %s knows keys for %s", ch.Name, w)
+	}
+	for _, t0 := range ch.targets() {
+		p := t0.Price
+		if b != (Budget{}) && !p.Known {
+			t.Errorf("chain %s has a budget, and target %s no price", ch.Name, t0.Name)
+		}
+		for _, usd := range []float64{p.Input, p.Output, p.CacheRead, p.CacheWrite, t0.MaxRamp} {
+			if !(usd >= 0 && usd <= 10_000) {
+				t.Errorf("price %+v or ramp %v of target %s is no amount", p, t0.MaxRamp, t0.Name)
+			}
+		}
+		if ch.Idempotency > 0 && t0.Provider.Auth.FromClient && !told {
+			t.Errorf("chain %s gives answers of %s to other accounts", ch.Name, t0.Name)
+		}
+	}
+	if b == (Budget{}) {
+		return
+	}
+	if !(b.USD > 0 && b.USD <= 1e9) || !(b.Soft >= 0 && b.Soft < 1) || b.Month != (b.Window == 0) ||
+		!b.Month && (b.Window < time.Minute || b.Window > 744*time.Hour) || b.Tenant && !told ||
+		!(b.MaxPremium == 0 || b.MaxPremium >= 1 && b.MaxPremium <= 1000) {
+		t.Errorf("budget %+v of chain %s is incomplete", b, ch.Name)
+	}
 }
 
 func checkModes(t *testing.T, c *Config, ch *Chain) {

@@ -17,7 +17,7 @@ func (c *compiler) tiers(path string, f *fileTarget, t *Target) {
 		c.fault(tier, "expected a word such as flex, got %.40q", f.ServiceTier)
 	}
 	if c.has(speed) {
-		c.oneOf(speed, f.Speed, []string{"standard", "fast"}, nil)
+		c.oneOf(speed, f.Speed, "standard", "fast")
 	}
 	if p := t.Provider; p != nil && p.API != "" {
 		c.knows(tier, p.hasTiers(), "service tiers", p)
@@ -63,7 +63,7 @@ func (c *compiler) limits(p string, f *fileLimits, of *Provider) Limits {
 	c.distinct(lacks, f.Lacks)
 	for i, word := range f.Lacks {
 		if word != "" {
-			c.oneOf(index(lacks, i), word, lacking(), nil)
+			c.oneOf(index(lacks, i), word, lacking()...)
 		}
 	}
 	return Limits(*f)

@@ -59,7 +59,7 @@ func (c *compiler) serverTLS() *ServerTLS {
 
 func (c *compiler) envoy() {
 	f := &c.f.Envoy
-	c.oneOf("envoy.when_service_down", f.WhenServiceDown, []string{"closed", "open"}, nil)
+	c.oneOf("envoy.when_service_down", f.WhenServiceDown, "closed", "open")
 	c.required("envoy.ca_file", f.CAFile)
 	e := Envoy{
 		Listen:   c.address("envoy.listen", f.Listen),

@@ -62,17 +62,13 @@ func (c *compiler) compile() {
 }
 
 func (c *compiler) mode(path, got string) {
-	c.oneOf(path, got, []string{"enforce", "observe"}, nil)
+	c.oneOf(path, got, "enforce", "observe")
 }
 
-// oneOf checks a word of the file. The words of later are spoken for, but not built yet.
-func (c *compiler) oneOf(path, got string, now, later []string) {
-	switch want := either(now); {
-	case slices.Contains(now, got) || c.wrong[path]:
-	case slices.Contains(later, got):
-		c.fault(path, "%s is not supported yet: use %s", got, want)
-	default:
-		c.fault(path, "expected %s, got %.40q%s", want, got, didYouMean(got, now))
+// oneOf checks a word of the file.
+func (c *compiler) oneOf(path, got string, words ...string) {
+	if !slices.Contains(words, got) && !c.wrong[path] {
+		c.fault(path, "expected %s, got %.40q%s", either(words), got, didYouMean(got, words))
 	}
 }
 
@@ -92,14 +88,20 @@ func either[S ~string](words []S) string {
 	return b.String()
 }
 
+// present checks that the file sets what has no default.
+func (c *compiler) present(path string) bool {
+	if !c.has(path) {
+		c.fault(path, "required, but missing")
+	}
+	return !c.wrong[path]
+}
+
 // required checks that a string is there.
 func (c *compiler) required(path, got string) bool {
 	switch {
 	case got != "":
 		return true
-	case !c.has(path):
-		c.fault(path, "required, but missing")
-	case !c.wrong[path]:
+	case c.present(path):
 		c.fault(path, "must not be empty")
 	}
 	return false

@@ -76,30 +76,6 @@ func glob(t *testing.T, pattern string) []string {
 	return files
 }
 
-// The file shows everything that is planned: what is not built must be refused by name, never by accident.
-func TestPlannedFileIsRefusedOnlyForWhatIsNotSupportedYet(t *testing.T) {
-	_, err := Load("testdata/planned.yaml")
-	var faults Faults
-	if !errors.As(err, &faults) {
-		t.Fatalf("Load = %v, want faults", err)
-	}
-	var got []string
-	for _, f := range faults {
-		if !strings.Contains(f.Msg, "not supported yet") {
-			t.Errorf("unexpected fault: %v", f)
-		}
-		got = append(got, f.Path)
-	}
-	want := []string{
-		"targets.anthropic/sonnet.price",
-		"targets.bedrock/sonnet.price", "targets.anthropic/haiku.price",
-		"chains.support-chat.budget", "chains.support-chat.idempotency",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("Load refuses %q, want %q", got, want)
-	}
-}
-
 func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 	t.Setenv("UNDERSTUDY_TEST_KEY", "sk-1\n")
 	c, err := Load("testdata/good/full.yaml")
@@ -118,6 +94,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 		Name: "openai", API: OpenAI, Platform: Native, TierCheck: true, Cluster: "openai-main", CA: "/etc/u/llm-ca.crt",
 		Endpoint: &url.URL{Scheme: "https", Host: "llm.example.com:8443", Path: "/openai"},
 		Auth:     Auth{Header: "authorization", Prefix: "Bearer ", Secret: secretOf(t, "file:/nowhere/key")}, SharedLimits: true,
+		Shape: Shape{true, 4 * time.Second},
 		StatusFeed: &StatusFeed{
 			"incidentio", &url.URL{Scheme: "https", Host: "status.openai.com", Path: "/proxy/status.openai.com/"}, "",
 		},
@@ -163,9 +140,13 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 	}
 	sonnet := target("anthropic/sonnet", anthropic, "claude-sonnet-5", "claude-sonnet-5")
 	sonnet.Tier, sonnet.Speed = "standard_only", "fast"
+	sonnet.Price = Price{true, 3, 15, 0.3, 3.75, map[string]float64{"fast": 6, "batch": 0.5}}
+	sonnet.MaxRamp = 1.5
 	aws := target("bedrock/sonnet", bedrock, "anthropic.claude-sonnet-5", "claude-sonnet-5")
+	aws.Price = Price{Known: true, Input: 3.3, Output: 16.5, CacheRead: 3.3, CacheWrite: 3.3}
 	haiku := target("anthropic/haiku", anthropic, "claude-haiku-4.5", "claude-haiku-4.5")
 	haiku.Breaker = calm
+	haiku.Price = Price{Known: true, Input: 1, Output: 5, CacheRead: 1, CacheWrite: 1}
 	haiku.Limits = Limits{
 		MaxOutput: 8192, Drop: []string{"temperature", "top_p"},
 		Betas: map[string]string{"context-1m-2025-08-07": "", "a-2026-01-01": "a-2025-01-01"}, Lacks: []string{"thinking", "web_search"},
@@ -181,7 +162,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 	policy := Chain{
 		API: OpenAI, Commit: CommitFirstContent, Hold: Hold{1 << 20, time.Minute},
 		Deadlines: Deadlines{30 * time.Second, 120 * time.Second, 30 * time.Second, 300 * time.Second},
-		Retry:     Retry{0, []string{"server_error", "transport"}, 0.1},
+		Retry:     Retry{0, []string{"server_error", "transport"}, 0.1, 0},
 		On: On{
 			Capacity: "standard", RateLimited: "next", MaxWait: 3 * time.Second,
 			Refusal: "return", Filtered: "return", TierDowngrade: "observe", ContextLength: "larger",
@@ -243,7 +224,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			Commit:    CommitComplete,
 			Hold:      Hold{2 << 20, 50 * time.Second},
 			Deadlines: Deadlines{11 * time.Second, 12 * time.Second, 13 * time.Second, 14 * time.Second},
-			Retry:     Retry{1, []string{"overloaded"}, 0.25},
+			Retry:     Retry{1, []string{"overloaded"}, 0.25, 2},
 			On:        On{"next", "wait", 2 * time.Second, "next", "next", "next", "return"},
 			Sticky:    Sticky{10 * time.Minute, "x-conversation-id"},
 			Downshift: 2,
@@ -255,9 +236,11 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 				},
 				Secret: secretOf(t, "file:testdata/keys/whsec"), Private: true,
 			}},
-			Off:     Off{Status: 500, Message: "Later.", Force: true},
-			MinRate: MinRate{1 << 10, 9 * time.Second},
-			Observe: true,
+			Off:         Off{Status: 500, Message: "Later.", Force: true},
+			MinRate:     MinRate{1 << 10, 9 * time.Second},
+			Budget:      Budget{USD: 50.5, Soft: 0.8, Window: 90 * time.Minute, Tenant: true, MaxPremium: 3},
+			Idempotency: 10 * time.Minute,
+			Observe:     true,
 		}, &alpha, &nightly, &google, &embed},
 		MaxRetryAfter: 30 * time.Second,
 		Store: Store{

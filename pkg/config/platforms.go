@@ -38,7 +38,7 @@ var (
 // place reads what is the platform's business and reports whether the platform is one.
 func (c *compiler) place(path string, f *fileProvider, p *Provider) bool {
 	here := at(path, "platform")
-	c.oneOf(here, f.Platform, []string{"native", "bedrock", "vertex", "azure", "foundry"}, nil)
+	c.oneOf(here, f.Platform, "native", "bedrock", "vertex", "azure", "foundry")
 	p.Platform = Platform(f.Platform)
 	rule := platformOf(p.Platform)
 	if rule.apis == nil || c.wrong[here] {
@@ -98,7 +98,7 @@ func (c *compiler) useful(p string, u use) bool {
 
 func (c *compiler) surface(path, got string, u use, p *Provider) {
 	if c.useful(path, u) {
-		c.oneOf(path, got, []string{"invoke", "messages", "mantle"}, nil)
+		c.oneOf(path, got, "invoke", "messages", "mantle")
 		p.Surface = Surface(got)
 	}
 }

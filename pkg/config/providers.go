@@ -28,7 +28,7 @@ func (c *compiler) provider(path, name string) *Provider {
 		StatusFeed:   c.statusFeed(at(path, "status_feed"), &f.StatusFeed),
 	}
 	if c.required(at(path, "api"), f.API) {
-		c.oneOf(at(path, "api"), f.API, []string{"anthropic", "openai", "gemini"}, nil)
+		c.oneOf(at(path, "api"), f.API, "anthropic", "openai", "gemini")
 	}
 	if p.API.Paths() == nil {
 		p.API = ""
@@ -38,10 +38,11 @@ func (c *compiler) provider(path, name string) *Provider {
 	} else {
 		c.name(at(path, "cluster"), p.Cluster)
 	}
-	c.oneOf(at(path, "rate_limits"), f.RateLimits, []string{"account", "model"}, nil)
+	c.oneOf(at(path, "rate_limits"), f.RateLimits, "account", "model")
 	if c.place(path, f, p) { // an unknown platform has endpoints and credentials of its own kind
 		c.endpoint(path, f, p)
 		p.Auth = c.auth(at(path, "auth"), &f.Auth, p.Platform)
+		p.Shape = c.shape(at(path, "shape"), &f.Shape, p)
 	}
 	return p
 }
@@ -63,6 +64,29 @@ func (c *compiler) endpoint(path string, f *fileProvider, p *Provider) {
 		c.fault(here, "plain http would send the credential in clear text over the network: "+
 			"use https, or insist with insecure: true")
 	}
+}
+
+// shape refuses to shape what no header tells the limits of.
+func (c *compiler) shape(p string, f *fileShape, of *Provider) Shape {
+	switch wait := at(p, "max_wait"); {
+	case !c.has(p) || c.wrong[p]:
+		return Shape{}
+	case of.Auth.FromClient:
+		c.fault(p, "the accounts are the clients' own (auth.from: client), each with limits of its own: remove it")
+	case of.API != "" && !of.tellsLimits():
+		c.fault(p, "says nothing: %s on platform %s tells no rate limits before they are met", of.API, of.Platform)
+	case f.MaxWait > maxWait:
+		c.fault(wait, "must be at most %s, as Envoy waits 15s for the service, got %s", maxWait, f.MaxWait)
+	}
+	return Shape{On: true, MaxWait: f.MaxWait}
+}
+
+// tellsLimits: Anthropic's own API sends anthropic-ratelimit-*, OpenAI, Azure and compatible servers x-ratelimit-*
+// (wire-formats 1e, 5e and 7). Gemini, Bedrock and Vertex name no such header, and "Foundry does not include Anthropic's
+// standard rate limit headers".
+// https://platform.claude.com/docs/en/build-with-claude/claude-in-microsoft-foundry
+func (p *Provider) tellsLimits() bool {
+	return p.API == OpenAI || p.API == Anthropic && p.Platform == Native
 }
 
 // statusFeed is nil when there is none, and after a fault.

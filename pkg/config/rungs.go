@@ -1,6 +1,9 @@
 package config
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // rungs has a rung without a target where the file names one that is not there.
 func (c *compiler) rungs(p string, f []fileRung) []Rung {
@@ -129,16 +132,9 @@ func (ch *Chain) dialect() API {
 }
 
 func (c *compiler) oneDialect(p string, ch *Chain) {
-	for i, r := range ch.Rungs {
-		for j, m := range r.Members {
-			here := index(p, i)
-			if len(r.Members) > 1 {
-				here = index(at(here, "any"), j)
-			}
-			if api := m.Target.api(); api != "" && api != ch.API {
-				c.fault(here, "%s speaks %s, but the chain speaks %s: nothing is translated, so keep to one",
-					m.Target.Name, api, ch.API)
-			}
+	for here, t := range ch.places(p) {
+		if api := t.api(); api != "" && api != ch.API {
+			c.fault(here, "%s speaks %s, but the chain speaks %s: nothing is translated, so keep to one", t.Name, api, ch.API)
 		}
 	}
 }
@@ -183,12 +179,25 @@ func namesAfterFirst(f []fileRung) []string {
 // targets are those that the file names rightly, in the order of the chain.
 func (ch *Chain) targets() []*Target {
 	var ts []*Target
-	for _, r := range ch.Rungs {
-		for _, m := range r.Members {
-			if m.Target != nil {
-				ts = append(ts, m.Target)
+	for _, t := range ch.places("") {
+		ts = append(ts, t)
+	}
+	return ts
+}
+
+// places are the targets that the file names rightly, each with where the list at p has it.
+func (ch *Chain) places(p string) iter.Seq2[string, *Target] {
+	return func(yield func(string, *Target) bool) {
+		for i, r := range ch.Rungs {
+			for j, m := range r.Members {
+				here := index(p, i)
+				if len(r.Members) > 1 {
+					here = index(at(here, "any"), j)
+				}
+				if m.Target != nil && !yield(here, m.Target) {
+					return
+				}
 			}
 		}
 	}
-	return ts
 }

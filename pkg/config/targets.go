@@ -25,6 +25,8 @@ func (c *compiler) target(path, name string) *Target {
 	t.Limits = c.limits(at(path, "limits"), &f.Limits, t.Provider)
 	t.Breaker = c.breaker(at(path, "breaker"), &f.Breaker)
 	t.Probe = c.probe(path, f)
+	t.Price = c.price(at(path, "price"), &f.Price, t.Provider)
+	t.MaxRamp = c.maxRamp(at(path, "max_ramp"), f.MaxRamp)
 	return t
 }
 
@@ -32,7 +34,7 @@ func (c *compiler) breaker(p string, f *fileBreaker) Breaker {
 	if f.Failures < 1 || f.Failures > 1000 {
 		c.fault(at(p, "failures"), "must be 1 to 1000, got %d", f.Failures)
 	}
-	c.oneOf(at(p, "half_open"), f.HalfOpen, []string{"request", "probe"}, nil)
+	c.oneOf(at(p, "half_open"), f.HalfOpen, "request", "probe")
 	c.someShare(at(at(p, "ramp"), "share"), f.Ramp.Share)
 	b := Breaker{
 		Failures:   f.Failures,
@@ -55,10 +57,8 @@ func (c *compiler) ratio(p string, f *fileRatio) Ratio {
 	if !c.has(p) || c.wrong[p] {
 		return Ratio{}
 	}
-	if share := at(p, "share"); c.has(share) {
+	if share := at(p, "share"); c.present(share) {
 		c.someShare(share, f.Share)
-	} else {
-		c.fault(share, "required, but missing")
 	}
 	c.positive(at(p, "min_calls"), f.MinCalls)
 	return Ratio(*f)
