@@ -259,9 +259,9 @@ func (a *account) due(now time.Time, idle time.Duration) due {
 		return dueFill
 	case since < flushEvery:
 		return dueNothing
-	case a.spent != a.told, a.free() > 0 && a.claim > 0, a.state != Closed, !a.known && a.open > 0:
+	case a.spent != a.told, a.free() > 0 && a.claim > 0, a.state != Closed && now.Sub(a.asked) < restFor:
 		return dueFill
-	case a.open == 0 && a.claim == 0 && now.Sub(a.asked) > idle:
+	case a.state == Closed && a.open == 0 && a.claim == 0 && now.Sub(a.asked) > idle:
 		return dueClose
 	}
 	return dueNothing

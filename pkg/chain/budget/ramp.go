@@ -3,6 +3,7 @@ package budget
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,14 +16,17 @@ const (
 	// rampFloor is how many tokens a minute a target may have always, before the factor, so that one without a history
 	// can start. It is some tens of requests, and below what the first paid tiers of the providers allow.
 	rampFloor = 50_000
-	// historyWindow has slots of one minute.
-	historyWindow = slots * time.Minute
 	// historyEvery is how old the history may be that goes by.
 	historyEvery = 30 * time.Second
 )
 
+var (
+	thisMinute = period{time.Minute}
+	history    = period{slots * time.Minute} // in slots of a minute
+)
+
 // Ramp keeps the tokens a minute of each target from growing faster than its factor allows: in no minute more than the
-// factor times the busiest minute of those between 15 and 30 minutes ago, or of the floor.
+// factor times the busiest of the clock's minutes that ended between 15 and 30 minutes ago, or of the floor.
 //
 // The minute and the history are accounts of a Meter of its own, with tokens in place of money, so that all replicas
 // share them whoever gets the traffic, and they survive a restart. Where the store is down each replica keeps to the
@@ -63,7 +67,7 @@ func (r *Ramp) Admit(ctx context.Context, t *config.Target, tokens int64) bool {
 		return r.alone(t, tokens)
 	}
 	ask := Ask{Worst: min(Money(tokens), limit)}
-	held, err := r.meter.reserve(ctx, key, terms{limit: limit, period: period{time.Minute}}, ask)
+	held, err := r.meter.reserve(ctx, key, terms{limit: limit, period: thisMinute}, ask)
 	switch {
 	case errors.Is(err, ErrUnsure):
 		return r.alone(t, tokens)
@@ -71,14 +75,14 @@ func (r *Ramp) Admit(ctx context.Context, t *config.Target, tokens int64) bool {
 		return false
 	}
 	held.Settle(ask.Worst)
-	r.meter.charge(key, period{historyWindow}, Money(tokens))
+	r.meter.charge(key, history, Money(tokens))
 	r.count(t.Name, tokens)
 	return true
 }
 
 // limit is how many tokens a minute a target may have now.
 func (r *Ramp) limit(ctx context.Context, key Key, by float64) (Money, error) {
-	a, err := r.meter.account(key, period{historyWindow})
+	a, err := r.meter.account(key, history)
 	if err != nil {
 		return 0, err
 	}
@@ -88,11 +92,11 @@ func (r *Ramp) limit(ctx context.Context, key Key, by float64) (Money, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.period.slot(time.Now())
-	all := append(cells(nil), a.own...)
+	all := slices.Clone(a.own)
 	for _, c := range a.others {
 		all = all.add(c.Slot, c.Sum)
 	}
-	return times(max(rampFloor, all.most(now-2*rampSpan, now-rampSpan)), by), nil
+	return times(max(rampFloor, all.most(now-2*rampSpan-1, now-rampSpan-1)), by), nil
 }
 
 // times is a number of tokens, times a factor.
@@ -121,17 +125,14 @@ func (r *Ramp) alone(t *config.Target, tokens int64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l := r.mine(t.Name)
-	minute := l.history.slotOf(now)
+	minute := history.slot(now)
 	limit := max(rampFloor, l.history.most(minute-rampSpan, minute-1))
-	if l.minute.sum(period{time.Minute}, now).plus(Money(tokens)) > limit {
+	if l.minute.sum(thisMinute, now).plus(Money(tokens)) > limit {
 		return false
 	}
 	l.add(now, tokens)
 	return true
 }
-
-// slotOf numbers the minutes of a history.
-func (cells) slotOf(t time.Time) int64 { return period{historyWindow}.slot(t) }
 
 // mine is what this replica let through to a target. Caller holds mu.
 func (r *Ramp) mine(name string) *lonely {
@@ -144,9 +145,8 @@ func (r *Ramp) mine(name string) *lonely {
 }
 
 func (l *lonely) add(now time.Time, tokens int64) {
-	for c, p := range map[*cells]period{&l.minute: {time.Minute}, &l.history: {historyWindow}} {
-		*c = c.drop(p, now).add(p.slot(now), Money(tokens))
-	}
+	l.minute = l.minute.drop(thisMinute, now).add(thisMinute.slot(now), Money(tokens))
+	l.history = l.history.drop(history, now).add(history.slot(now), Money(tokens))
 }
 
 // fresh has an account hear of the store if it has not for a while.

@@ -2,6 +2,7 @@ package budget
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"understudy/pkg/config"
@@ -128,7 +129,7 @@ func (a *account) reopens() (at time.Time) {
 	if a.state != Open {
 		return at
 	}
-	left, spent := a.terms.limit-a.total, append(cells(nil), a.own...)
+	left, spent := a.terms.limit-a.total, slices.Clone(a.own)
 	for _, c := range a.others {
 		spent = spent.add(c.Slot, c.Sum)
 	}
