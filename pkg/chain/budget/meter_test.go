@@ -343,3 +343,66 @@ func TestAStoppedMeterRefuses(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatWasGivenBackWithoutAnAnswerIsNotSpent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWorld(), hourly(10)
+		all := w.replicas(t, 2)
+		mustReserve(t, all[0], support, b, Dollar/2).Release() // It now has $1.50, and will give back a part.
+		all[0].link.setMute(true)
+		for before := w.made(); w.made() == before; {
+			time.Sleep(time.Millisecond)
+		}
+		all[0].link.set(true, 0) // It does not hear that it did.
+		all[0].link.setMute(false)
+		total := Money(0)
+		for i, worst := range []Money{Dollar / 1000, Dollar / 2} {
+			var err error
+			for ; err == nil; total += worst {
+				_, err = all[1-i].Reserve(t.Context(), support, b, Ask{Worst: worst})
+			}
+			total -= worst // Of the one that was refused.
+		}
+		if total > 10*Dollar || total < 9*Dollar {
+			t.Errorf("%s were reserved, want at most $10, and most of them", total)
+		}
+	})
+}
+
+func TestAReplicaThatWasTakenForDeadBeginsAnew(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		real  Money
+		spent Money // after $4 were reserved, and counted as spent when the replica was not heard of
+	}{
+		{"its reservations are spent", Dollar, 4 * Dollar},
+		{"a bill that is larger still counts", 6 * Dollar, 6 * Dollar},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			all, b := newWorld().replicas(t, 2), hourly(10)
+			held := mustReserve(t, all[0], support, b, 4*Dollar)
+			time.Sleep(2 * time.Second)
+			all[0].link.set(true, 0)
+			time.Sleep(15 * time.Minute) // Twice the lease of six minutes.
+			mustReserve(t, all[1], support, b, Dollar).Settle(1)
+			time.Sleep(2 * time.Second)
+			if tt.real > 4*Dollar {
+				held.Settle(tt.real) // Before it can know.
+			}
+			all[0].link.set(false, 0)
+			time.Sleep(2 * time.Second)
+			mustReserve(t, all[0], support, b, Dollar/1000).Settle(1)
+			held.Settle(tt.real)
+			time.Sleep(2 * time.Second)
+			if got := all[0].Spent(support, b); got != tt.spent+2 {
+				t.Errorf("%s: Spent = %s, want %s", tt.name, got, tt.spent+2)
+			}
+			rest := 10*Dollar - tt.spent - 2
+			if _, err := all[0].Reserve(t.Context(), support, b, Ask{Worst: rest + 1}); !errors.Is(err, ErrSpent) {
+				t.Errorf("%s: Reserve of more than the rest = %v, want %v", tt.name, err, ErrSpent)
+			}
+			time.Sleep(2 * time.Second)
+			mustReserve(t, all[0], support, b, rest).Release()
+		})
+	}
+}

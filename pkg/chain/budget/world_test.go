@@ -57,14 +57,21 @@ func (w *world) put(key string, value []byte, rev uint64, ttl time.Duration) (ui
 	return w.rev, nil
 }
 
+// made is how many writes were made.
+func (w *world) made() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.writes
+}
+
 // link is a replica's way to the store.
 type link struct {
 	w *world
 
-	mu     sync.Mutex
-	down   bool    // nothing gets through
-	doubt  float64 // share of writes whose answer is lost: they were not made, were made, or will be made
-	missed int     // calls that did not get through
+	mu    sync.Mutex
+	down  bool    // nothing gets through
+	doubt float64 // share of writes whose answer is lost: they were not made, were made, or will be made
+	mute  bool    // all writes are made, and no answer comes
 }
 
 func (l *link) set(down bool, doubt float64) {
@@ -76,10 +83,19 @@ func (l *link) set(down bool, doubt float64) {
 func (l *link) fails() (down, lost bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.down {
-		l.missed++
-	}
 	return l.down, rand.Float64() < l.doubt
+}
+
+func (l *link) setMute(mute bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mute = mute
+}
+
+func (l *link) isMute() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.mute
 }
 
 func (l *link) Get(ctx context.Context, key string) (store.Entry, error) {
@@ -98,6 +114,10 @@ func (l *link) Create(ctx context.Context, key string, value []byte, ttl time.Du
 
 func (l *link) Update(ctx context.Context, key string, value []byte, rev uint64, ttl time.Duration) (uint64, error) {
 	down, lost := l.fails()
+	if l.isMute() {
+		_, _ = l.w.put(key, value, rev, ttl)
+		return 0, store.ErrDown
+	}
 	if down || !pause(ctx, rand.N(2*time.Millisecond)) {
 		return 0, store.ErrDown
 	}
