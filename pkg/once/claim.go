@@ -105,7 +105,11 @@ func (c *Claim) swap(ctx context.Context, change func(rev uint64) error) error {
 			}
 			rev = now
 		}
-		if err := change(rev); !errors.Is(err, store.ErrConflict) {
+		err := change(rev)
+		if err == nil {
+			c.keys.hear(store.Entry{Key: c.key}) // Who waits here need not wait for the watch.
+		}
+		if !errors.Is(err, store.ErrConflict) {
 			return err
 		}
 		rev = 0

@@ -23,8 +23,8 @@ import (
 var (
 	// ErrFreed says that the exchange that was waited for ended without an answer: claim the key again.
 	ErrFreed = errors.New("the idempotency key is free again")
-	// ErrLost says that a claim is not its holder's any more: it ran out, was ended, or a later attempt of the same exchange
-	// has it. Nothing was changed.
+	// ErrLost says that a claim is not its holder's any more: it ran out, was abandoned, or a later attempt of the same
+	// exchange has it. What has become of the key stays as it is.
 	ErrLost = errors.New("the claim of the idempotency key is lost")
 	// ErrTooLarge says that the key's exchange has ended and that its answer was larger than AnswerMost: nobody has it.
 	ErrTooLarge = errors.New("the answer under the idempotency key was too large to keep")
