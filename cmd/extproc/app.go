@@ -39,6 +39,7 @@ type app struct {
 	calls     *calls
 	creds     *credential.Set // of the config in use
 	degraded  *degraded
+	ledger    *ledger
 	reloadOK  prometheus.Gauge
 
 	grpcListener, adminListener net.Listener
@@ -83,6 +84,7 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 	if a.degraded, err = newDegraded(a.shared.store, a.processor, reg, a.calls, log); err != nil {
 		return nil, err
 	}
+	a.ledger = newLedger(a.shared.store, a.processor, reg, log)
 	if a.grpcListener, err = listen(cfg.Server.GRPC); err != nil {
 		return nil, fmt.Errorf("server.grpc: %w", err)
 	}
@@ -182,6 +184,7 @@ func (a *app) start() {
 	a.creds.Start(ctx)
 	a.shared.run(a.calls.prober.Probe)
 	a.calls.run()
+	a.ledger.start(ctx)
 	a.degraded.start(ctx)
 	a.wg.Go(func() { a.fail(a.grpc.Serve(processor.Listener(a.grpcListener))) })
 	a.wg.Go(func() { a.fail(a.admin.Serve(a.adminListener)) })
@@ -213,7 +216,7 @@ func (a *app) stop(drain time.Duration) error {
 	a.calls.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), settle)
 	defer cancel()
-	err := errors.Join(errJobs, a.admin.Shutdown(ctx), a.shared.close())
+	err := errors.Join(errJobs, a.ledger.stop(ctx), a.admin.Shutdown(ctx), a.shared.close())
 	a.wg.Wait()
 	a.creds.Stop()
 	return err

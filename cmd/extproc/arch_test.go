@@ -13,9 +13,11 @@ import (
 // imports says which packages of ours each package may import: arrows go one way. A package that is missing here is
 // a fault.
 var imports = map[string][]string{
-	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/degrade",
-		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/envoyconf", "pkg/fleet", "pkg/processor", "pkg/provider/credential", "pkg/recovery", "pkg/store"},
-	"pkg/processor": {"pkg/chain", "pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/degrade",
+	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade",
+		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/envoyconf", "pkg/fleet", "pkg/once", "pkg/processor", "pkg/provider/credential", "pkg/recovery", "pkg/store"},
+	"pkg/once":         {"pkg/store"},
+	"pkg/chain/budget": {"pkg/classify", "pkg/config", "pkg/store"},
+	"pkg/processor": {"pkg/chain", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade", "pkg/once",
 		"pkg/provider", "pkg/provider/credential", "pkg/token"},
 	"pkg/fleet":                   {"pkg/chain/breaker", "pkg/store"},
 	"pkg/recovery":                {"pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/degrade/queue", "pkg/provider", "pkg/token"},

@@ -64,10 +64,10 @@ type Hint struct {
 	Stop  bool          // x-should-retry: false
 }
 
-// RetryHint is Retry-After until the first target returns, when that is known and at most longest;
-// otherwise waiting is useless or too long for SDKs that wait without bound.
-func (p *Plan) RetryHint(longest time.Duration) Hint {
-	wait := time.Until(p.Returns())
+// RetryHint is Retry-After until the first target returns, and not before what else keeps the chain from serving ends,
+// when that is known and at most longest; otherwise waiting is useless or too long for SDKs that wait without bound.
+func (p *Plan) RetryHint(notBefore time.Time, longest time.Duration) Hint {
+	wait := max(time.Until(p.Returns()), time.Until(notBefore))
 	after := (wait + time.Second - 1).Truncate(time.Second)
 	if wait <= 0 || after > longest {
 		return Hint{Stop: true}

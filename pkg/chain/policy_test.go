@@ -138,7 +138,7 @@ func TestWhatClientsAreToldAboutRetrying(t *testing.T) {
 				b := newBench(t, nil, "a", "b")
 				b.trouble(row.trouble...)
 				time.Sleep(row.passes)
-				if got := b.plan().RetryHint(row.longest); got != row.want {
+				if got := b.plan().RetryHint(time.Time{}, row.longest); got != row.want {
 					t.Errorf("RetryHint(%v) = %+v, want %+v", row.longest, got, row.want)
 				}
 			})

@@ -53,6 +53,7 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 	w.status = atoi(fields[":status"])
 	w.contentType, w.contentEncoding = fields["content-type"], fields["content-encoding"]
 	w.date, w.errorType = fields["date"], fields["x-amzn-errortype"]
+	a.observeLimits(fields)
 	a.state = holding
 	a.clock.held(time.Now(), a.chain)
 	if why, local := localReply(attributes); local {

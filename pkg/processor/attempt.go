@@ -5,8 +5,10 @@ import (
 	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"understudy/pkg/chain"
+	"understudy/pkg/chain/budget"
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
 	"understudy/pkg/provider"
@@ -41,8 +43,10 @@ type attempt struct {
 	conn  *connAddr // nil: not known
 	book  *chain.Book
 	creds *credential.Set
-	state state
-	out   []*extproc.ProcessingResponse
+
+	prices *budget.Prices
+	state  state
+	out    []*extproc.ProcessingResponse
 
 	bodies []*bodyMessage // for use and reuse; the first used of them are in out
 	used   int
@@ -59,9 +63,13 @@ type attempt struct {
 	try      *chain.Try
 	reserved int64 // bytes taken from the process's bound for the request's body, and for a copy of the answer
 
-	call   outbound
-	judged map[string]error // why targets do not fit, as far as it was asked
-	home   string           // provider that holds what the request names; "": the first target's
+	cost costs
+
+	identity identity
+	usage    *structpb.Struct // to be told with the next message: what the attempt used
+	call     outbound
+	judged   map[string]error // why targets do not fit, as far as it was asked
+	home     string           // provider that holds what the request names; "": the first target's
 
 	answer  answer
 	copy    keepsake
@@ -74,7 +82,7 @@ type attempt struct {
 
 func newAttempt(ctx context.Context, p *Processor) *attempt {
 	l := p.live.Load()
-	return &attempt{ctx: ctx, p: p, book: l.book, creds: l.creds}
+	return &attempt{ctx: ctx, p: p, book: l.book, creds: l.creds, prices: l.prices}
 }
 
 // step takes one message from Envoy.
@@ -113,6 +121,9 @@ func (a *attempt) sendBody(p []byte, end bool) {
 // more from Envoy, which is the back pressure that reaches the provider.
 func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 	from := time.Now()
+	if n := len(a.out); n > 0 && a.usage != nil {
+		a.out[n-1].DynamicMetadata, a.usage = a.usage, nil
+	}
 	for i, m := range a.out {
 		a.out[i] = nil
 		if err := stream.Send(m); err != nil {
@@ -133,7 +144,7 @@ func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 func (a *attempt) reuse() {
 	a.out = a.out[:0]
 	for _, m := range a.bodies[:a.used] {
-		m.streamed.Body = nil
+		m.streamed.Body, m.resp.DynamicMetadata = nil, nil
 	}
 	a.used = 0
 	if len(a.bodies) > 4 {
@@ -147,6 +158,10 @@ func (a *attempt) close() {
 	a.dropHeld()
 	switch {
 	case a.state == waiting: // the client left; nothing was tried
+		if a.try != nil {
+			a.try.Release()
+		}
+		a.abandonKey()
 		a.p.account(a, classify.Verdict{Class: classify.Canceled}, outcomeCanceled)
 	case !a.over && a.try != nil:
 		a.p.await(a)
@@ -160,6 +175,7 @@ func (a *attempt) abandon() {
 	}
 	a.over = true
 	a.try.Release()
+	a.giveBack()
 	if a.state == committed {
 		a.p.account(a, classify.Verdict{}, outcomeFailed)
 	}
@@ -177,6 +193,7 @@ func (a *attempt) report(v classify.Verdict) {
 	}
 	a.over = true
 	a.try.Report(v)
+	a.bill(v)
 	a.p.metrics.attempt(a, v)
 }
 

@@ -79,6 +79,7 @@ func (a *attempt) degraded(ans degrade.Answer, mode string) {
 	}
 	a.explain(m)
 	a.replace(ans, m)
+	a.concludeOwn(ans)
 	a.p.account(a, a.lastFailure(), outcome)
 }
 
@@ -117,8 +118,10 @@ func (a *attempt) degrades() bool {
 	return !a.run && (slices.Contains(a.chain.Degrade, "cache") || slices.Contains(a.chain.Degrade, "queue"))
 }
 
-// copies says that the answer which begins may be one for the cache.
-func (a *attempt) copies() bool {
+// copies says that the answer which begins may be one for the cache, or is for others under the same idempotency key.
+func (a *attempt) copies() bool { return a.identity.claim != nil || a.cacheable() }
+
+func (a *attempt) cacheable() bool {
 	w := &a.answer
 	return a.degrades() && slices.Contains(a.chain.Degrade, "cache") && !a.try.Downshift && w.status == http.StatusOK &&
 		w.contentEncoding == "" && !a.head.noStore && !a.body.Broken && !a.unknownTenant()
@@ -145,8 +148,12 @@ func (a *attempt) forget() {
 
 // preserve gives the cache an answer that is good and whole.
 func (a *attempt) preserve(v classify.Verdict) {
-	if a.copy.wanted && v.Class == classify.OK && v.Complete && a.copy.bytes > 0 {
+	whole := a.copy.wanted && v.Complete
+	if whole && v.Class == classify.OK && a.copy.bytes > 0 && a.cacheable() {
 		a.p.ladder.Keep(a.ask(), degrade.Good{ContentType: a.answer.contentType, Pieces: a.copy.pieces, Target: a.try.Target.Name})
+	}
+	if a.identity.claim != nil {
+		a.concludeServed(v, whole)
 	}
 	a.copy = keepsake{}
 	a.body.Drop()

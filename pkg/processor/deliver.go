@@ -239,15 +239,19 @@ func (a *attempt) lastFailure() classify.Verdict {
 func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
 	a.explain(m)
 	if !ok || a.refused != "" {
-		a.replace(degrade.Error(a.api, http.StatusServiceUnavailable, "unavailable",
-			"all targets of this chain failed or are not available"+a.obstacles()+a.refused), m)
+		ans := degrade.Error(a.api, http.StatusServiceUnavailable, "unavailable",
+			"all targets of this chain failed or are not available"+a.obstacles()+a.refused)
+		a.replace(ans, m)
+		a.concludeOwn(ans)
 	} else {
 		m.set("x-llm-target", tell.Target)
 		if tell.Answer.ContentEncoding != "" {
 			m.set("content-encoding", tell.Answer.ContentEncoding)
 		}
-		a.replace(degrade.Answer{Status: tell.Answer.Status, Body: tell.Answer.Body,
-			Headers: map[string]string{"content-type": tell.Answer.ContentType}}, m)
+		ans := degrade.Answer{Status: tell.Answer.Status, Body: tell.Answer.Body,
+			Headers: map[string]string{"content-type": tell.Answer.ContentType}}
+		a.replace(ans, m)
+		a.concludeOwn(ans)
 	}
 	a.p.account(a, a.lastFailure(), outcomeFailed)
 }
@@ -276,7 +280,8 @@ func (a *attempt) because(m *mutation, i int) {
 func (a *attempt) hint() *mutation {
 	m := &mutation{}
 	m.remove("retry-after", "retry-after-ms", "x-ms-retry-after-ms")
-	if h := a.plan.RetryHint(a.book.Config.MaxRetryAfter); h.Stop {
+	h := a.plan.RetryHint(a.reopens(), a.book.Config.MaxRetryAfter)
+	if n := a.chain.Retry.Client; h.Stop || n > 0 && a.head.clientRetries >= n {
 		m.set("x-should-retry", "false")
 	} else {
 		m.remove("x-should-retry")
@@ -310,6 +315,7 @@ func (a *attempt) cut(v classify.Verdict) {
 	}
 	a.finish()
 	a.report(v)
+	a.abandonKey()
 	a.p.account(a, v, outcomeFailed)
 }
 
@@ -321,6 +327,10 @@ func (a *attempt) tick(now time.Time) {
 		a.clock.window(now, a.answer.resp.Content())
 	case a.chain.Observe:
 		a.overdue()
+	case why == waited && a.try != nil:
+		try := a.try
+		a.try, a.state = nil, uploading
+		a.take(try)
 	case why == waited:
 		a.begin()
 	case why == holdTime:
@@ -341,6 +351,10 @@ func (a *attempt) holdOver() {
 
 func (a *attempt) late(why cause) {
 	if a.state == waiting {
+		if a.try != nil {
+			a.try.Release()
+			a.try = nil
+		}
 		a.spent()
 		return
 	}

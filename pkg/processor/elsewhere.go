@@ -178,7 +178,9 @@ func (a *attempt) tell(v classify.Verdict, m *mutation) {
 	if ans.ContentEncoding != "" {
 		m.set("content-encoding", ans.ContentEncoding)
 	}
-	a.replace(degrade.Answer{Status: ans.Status, Body: ans.Body, Headers: map[string]string{"content-type": ans.ContentType}}, m)
+	told := degrade.Answer{Status: ans.Status, Body: ans.Body, Headers: map[string]string{"content-type": ans.ContentType}}
+	a.replace(told, m)
+	a.concludeOwn(told)
 	a.report(v)
 	a.p.account(a, v, outcome)
 }

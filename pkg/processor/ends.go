@@ -113,6 +113,7 @@ func (a *attempt) settle(why end) {
 		v := a.abort(classify.Canceled, "connection to envoy lost")
 		a.report(v)
 		if a.state == committed {
+			a.abandonKey()
 			a.p.account(a, v, outcomeFailed)
 		}
 		return
@@ -125,6 +126,7 @@ func (a *attempt) settle(why end) {
 		}
 		a.report(v)
 		if a.state == committed && why.status == a.answer.status {
+			a.abandonKey()
 			a.p.account(a, v, outcomeFailed)
 		} else {
 			a.p.memo.Add(a.head.exchange.ID, a.pastOf(v))
@@ -133,5 +135,6 @@ func (a *attempt) settle(why end) {
 	}
 	v := a.abort(classify.Canceled, "client")
 	a.report(v)
+	a.abandonKey()
 	a.p.account(a, v, outcomeCanceled)
 }

@@ -25,7 +25,7 @@ type head struct {
 	idempotencyKey string
 	requestID      string
 	length         int64  // -1: not said
-	clientRetry    bool   // an official SDK says that this is its own retry
+	clientRetries  int    // an official SDK says that this is its own retry of that number
 	internal       string // x-llm-internal
 	exchange       chain.Exchange
 	ours           []string // names of headers of ours that are to be removed
@@ -64,7 +64,7 @@ func readHead(m *corev3.HeaderMap) head {
 		case "x-envoy-attempt-count":
 			h.exchange.Attempt, _ = strconv.Atoi(value(f))
 		case "x-stainless-retry-count":
-			h.clientRetry = value(f) != "0"
+			h.clientRetries = retryCount(value(f))
 		default:
 			if strings.HasPrefix(f.Key, "x-llm-") {
 				h.own(f)

@@ -18,8 +18,10 @@ import (
 
 	"understudy/pkg/chain"
 	"understudy/pkg/chain/breaker"
+	"understudy/pkg/chain/budget"
 	"understudy/pkg/config"
 	"understudy/pkg/degrade"
+	"understudy/pkg/once"
 	"understudy/pkg/provider/credential"
 )
 
@@ -41,6 +43,8 @@ type Processor struct {
 	ladder *degrade.Ladder
 	hints  Hints                           // nil: none
 	homes  Homes                           // nil: none
+	once   *once.Keys                      // nil: none
+	money  *Money                          // nil: nothing is priced
 	closed func(target string)             // hears of breakers that close
 	off    atomic.Pointer[map[string]bool] // chains that an operator has switched off
 
@@ -56,6 +60,8 @@ type Processor struct {
 type live struct {
 	book  *chain.Book
 	creds *credential.Set // nil: keys of the config only
+
+	prices *budget.Prices
 }
 
 // Hints are what replicas tell each other and nothing depends on: which target a conversation is with.
@@ -85,8 +91,24 @@ func (p *Processor) Use(cfg *config.Config, creds *credential.Set) {
 	if creds != nil {
 		book.Ready = func(provider *config.Provider) error { return creds.Ready(provider.Name) }
 	}
-	p.live.Store(&live{book, creds})
+	p.live.Store(&live{book, creds, budget.NewPrices(cfg)})
 }
+
+// Identify lets keys stand for one execution each, where chains promise that. It is called before the first attempt.
+func (p *Processor) Identify(keys *once.Keys) { p.once = keys }
+
+// later runs f in the background, also when ctx ends; Wait waits for it.
+func (p *Processor) later(ctx context.Context, f func(ctx context.Context)) {
+	ctx = context.WithoutCancel(ctx)
+	p.open.Add(1)
+	go func() {
+		defer p.open.Add(-1)
+		f(ctx)
+	}()
+}
+
+// Spend prices every attempt and keeps it in m's bounds. It is called before the first attempt.
+func (p *Processor) Spend(m *Money) { p.money = m }
 
 // Remember lets conversations stay with a target, and calls that name what a provider holds find it. It is called before
 // the first attempt.
@@ -221,6 +243,8 @@ func (p *Processor) Process(stream extproc.ExternalProcessor_ProcessServer) (err
 			default:
 				a.tick(time.Now())
 			}
+		case v := <-a.identity.heard:
+			a.hear(v)
 		case <-drained:
 			drained = nil
 			a.drain()

@@ -174,7 +174,7 @@ func (a *attempt) incoming(body []byte) provider.Incoming {
 // begin finds the attempt's slot and sends the request there, or says what happens instead.
 func (a *attempt) begin() {
 	x := a.exchange()
-	if a.head.clientRetry && x.Attempt <= 1 && a.state == uploading {
+	if a.head.clientRetries > 0 && x.Attempt <= 1 && a.state == uploading {
 		a.p.metrics.clientRetries.WithLabelValues(a.chain.Name).Inc()
 	}
 	if x.Attempt > 1 {
@@ -193,6 +193,9 @@ func (a *attempt) begin() {
 		a.spent()
 		return
 	}
+	if !a.claims() {
+		return
+	}
 	try, err := a.plan.Begin(x, a.past)
 	switch {
 	case errors.Is(err, chain.ErrSkip):
@@ -206,8 +209,7 @@ func (a *attempt) begin() {
 	case try.Downshift && a.climb(a.modes(0, "downshift")):
 		try.Release()
 	default:
-		a.try = try
-		a.upstream()
+		a.take(try)
 	}
 }
 
@@ -255,6 +257,7 @@ func (a *attempt) upstream() {
 	}
 	if err != nil {
 		a.try.Release()
+		a.giveBack()
 		a.try = nil
 		a.skip(err)
 		return

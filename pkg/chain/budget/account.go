@@ -125,6 +125,15 @@ func (a *account) reserve(t terms, ask Ask) (*Reservation, *fill, error) {
 	return nil, a.next(), nil
 }
 
+// agree takes a budget's terms; each reservation does, too, as a reload may change them.
+func (a *account) agree(t terms) {
+	now := time.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.terms, a.asked = t, now
+	a.roll(now)
+}
+
 // next is the exchange with the store that will see what is asked now. Caller holds mu.
 func (a *account) next() *fill {
 	if a.pending == nil {

@@ -27,6 +27,31 @@ func (m *Meter) fill(ctx context.Context, a *account) {
 	}
 }
 
+// fresh has an account hear of the store if it has not for a while.
+func (m *Meter) fresh(ctx context.Context, a *account, age time.Duration) error {
+	now := time.Now()
+	a.mu.Lock()
+	if a.gone || now.Sub(a.seen) < age {
+		a.mu.Unlock()
+		return nil
+	}
+	if now.Before(a.refusal.until) {
+		defer a.mu.Unlock()
+		return a.refusal.err
+	}
+	f := a.next()
+	a.mu.Unlock()
+	m.fill(ctx, a)
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.refusal.err
+}
+
 func (a *account) begin() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

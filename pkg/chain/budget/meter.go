@@ -1,3 +1,8 @@
+// Package budget says what attempts cost, and stops spending at a limit.
+//
+// Cost prices an attempt, Worst bounds it before it is made. A Meter keeps the budgets of chains and tenants for all
+// replicas: it is the cost breaker, with states as the others have. A Ramp keeps a target's traffic from growing too
+// fast for its provider, and a Shaper holds requests that would meet a rate limit.
 package budget
 
 import (
@@ -206,6 +211,18 @@ func (m *Meter) reserve(ctx context.Context, key Key, t terms, ask Ask) (*Reserv
 
 // rounds is how often a reservation looks at the store: others may take what was meant for it.
 const rounds = 16
+
+// Load hears from the store what was spent of a budget before, so that the first request need not wait for it and a page
+// shows what is left.
+func (m *Meter) Load(ctx context.Context, key Key, b config.Budget) error {
+	t := termsOf(b)
+	a, err := m.account(key, t.period)
+	if err != nil {
+		return err
+	}
+	a.agree(t)
+	return m.fresh(ctx, a, flushEvery)
+}
 
 // Charge counts what was spent without a reservation, such as a probe.
 func (m *Meter) Charge(key Key, b config.Budget, spent Money) {

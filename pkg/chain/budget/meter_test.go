@@ -106,6 +106,9 @@ func TestSpendSurvivesARestart(t *testing.T) {
 			t.Fatalf("Stop = %v", err)
 		}
 		second := w.replica(t, "second", nil)
+		if err := second.Load(t.Context(), support, b); err != nil || second.Remaining("support", b) != 7*Dollar {
+			t.Errorf("Load = %v, Remaining = %s, want $7", err, second.Remaining("support", b))
+		}
 		if _, err := second.Reserve(t.Context(), support, b, Ask{Worst: 7*Dollar + 1}); !errors.Is(err, ErrSpent) {
 			t.Errorf("Reserve of more than the rest = %v, want %v", err, ErrSpent)
 		}

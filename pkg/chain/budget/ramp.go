@@ -148,28 +148,3 @@ func (l *lonely) add(now time.Time, tokens int64) {
 	l.minute = l.minute.drop(thisMinute, now).add(thisMinute.slot(now), Money(tokens))
 	l.history = l.history.drop(history, now).add(history.slot(now), Money(tokens))
 }
-
-// fresh has an account hear of the store if it has not for a while.
-func (m *Meter) fresh(ctx context.Context, a *account, age time.Duration) error {
-	now := time.Now()
-	a.mu.Lock()
-	if a.gone || now.Sub(a.seen) < age {
-		a.mu.Unlock()
-		return nil
-	}
-	if now.Before(a.refusal.until) {
-		defer a.mu.Unlock()
-		return a.refusal.err
-	}
-	f := a.next()
-	a.mu.Unlock()
-	m.fill(ctx, a)
-	select {
-	case <-f.done:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.refusal.err
-}

@@ -62,9 +62,9 @@ func ramps(t *testing.T, w *world, n int) (all []*Ramp, links []*link) {
 
 // send offers tokens at a rate a minute for a while, in requests to any of the replicas, and counts what is let through.
 func (x *traffic) send(t *testing.T, all []*Ramp, target *config.Target, perMinute int, d time.Duration) (passed int64) {
-	const every = 250 * time.Millisecond
+	const every = 500 * time.Millisecond
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(every) {
-		for left := perMinute / 240; left > 0; {
+		for left := perMinute / 120; left > 0; {
 			n := min(left, 100+rand.IntN(4000))
 			left -= n
 			if all[rand.IntN(len(all))].Admit(t.Context(), target, int64(n)) {
@@ -86,7 +86,7 @@ func TestAFailoverOfEverythingKeepsToTheRamp(t *testing.T) {
 			t.Errorf("%d tokens of 600000 were let through below the floor, want nearly all", quiet)
 		}
 		failover := time.Now()
-		x.send(t, all, target, 900_000, 50*time.Minute)
+		x.send(t, all, target, 900_000, 36*time.Minute)
 		x.check(t, target.MaxRamp, first, time.Now().Unix())
 		begin, end := x.minute(failover.Unix()+60), x.minute(time.Now().Unix()-61)
 		if begin < 80_000 || end < 350_000 {

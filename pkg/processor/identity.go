@@ -1,0 +1,197 @@
+package processor
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"time"
+
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"understudy/pkg/classify"
+	"understudy/pkg/degrade"
+	"understudy/pkg/once"
+)
+
+const (
+	// claimTime bounds one word with the store about an idempotency key.
+	claimTime = 2 * time.Second
+	// claimMargin is how long a claim outlives its exchange's deadline: what comes after the last answer.
+	claimMargin = 30 * time.Second
+	// endTime bounds the end of a claim, in the background.
+	endTime = 10 * time.Second
+)
+
+// identity is what an attempt knows of the idempotency key that its exchange runs under.
+type identity struct {
+	claim  *once.Claim  // nil: the key is nobody's business
+	heard  chan verdict // what the exchange that is waited for came to; nil: nothing is waited for
+	passed bool         // the key has been looked at
+}
+
+// verdict is what came of waiting for another exchange.
+type verdict struct {
+	answer once.Answer
+	err    error
+}
+
+// claims looks at the request's idempotency key, where its chain promises one execution for each, and says whether the
+// attempt is to go on.
+func (a *attempt) claims() bool {
+	id := &a.identity
+	if a.p.once == nil || a.chain.Idempotency <= 0 || a.head.idempotencyKey == "" || a.run || id.passed || a.unknownTenant() {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(a.ctx, claimTime)
+	defer cancel()
+	sum := sha256.Sum256(append([]byte(a.head.path()+"\x00"), a.body.Plain()...))
+	c, err := a.p.once.Claim(ctx, once.Request{
+		Tenant: a.head.tenant, Chain: a.chain.Name, Key: a.head.idempotencyKey, Digest: hex.EncodeToString(sum[:]),
+		Exchange: a.head.exchange.ID, Life: time.Until(a.clock.total) + claimMargin,
+	})
+	switch {
+	case errors.Is(err, once.ErrTooLarge):
+		a.refuseKey(http.StatusConflict, "the answer under this Idempotency-Key was too large to keep")
+	case err != nil && c.Outcome != once.Unknown:
+		a.refuseKey(http.StatusServiceUnavailable, "too many requests wait under this Idempotency-Key")
+	case err != nil: // without the store the request goes on without the guarantee
+		a.p.log.Warn("idempotency is not kept", "exchange", a.head.exchange.ID, "chain", a.chain.Name, "error", err.Error())
+		id.claim, id.passed = c, true
+		return true
+	case c.Outcome == once.Mine:
+		id.claim, id.passed = c, true
+		return true
+	case c.Outcome == once.Conflict:
+		a.refuseKey(http.StatusUnprocessableEntity, "this Idempotency-Key was used for another request")
+	case c.Outcome == once.Finished:
+		a.repeat(c.Answer)
+	default:
+		a.listen(c)
+	}
+	return false
+}
+
+// listen waits for the exchange that runs under the key. Envoy is told to wait as long.
+func (a *attempt) listen(c *once.Claim) {
+	heard := make(chan verdict, 1)
+	a.identity.heard = heard
+	ctx := a.ctx
+	go func() {
+		answer, err := c.Wait(ctx)
+		heard <- verdict{answer, err}
+	}()
+	a.state = waiting
+	left := max(time.Until(a.clock.total), time.Second)
+	a.send(&extproc.ProcessingResponse{OverrideMessageTimeout: durationpb.New(left + claimMargin)})
+}
+
+// hear acts on what was waited for.
+func (a *attempt) hear(v verdict) {
+	a.identity.heard = nil
+	if a.state != waiting {
+		return
+	}
+	a.state = uploading
+	switch {
+	case v.err == nil:
+		a.repeat(v.answer)
+	case errors.Is(v.err, once.ErrTooLarge):
+		a.refuseKey(http.StatusConflict, "the answer under this Idempotency-Key was too large to keep")
+	case errors.Is(v.err, once.ErrBusy):
+		a.refuseKey(http.StatusServiceUnavailable, "too many requests wait under this Idempotency-Key")
+	default: // the other one ended without an answer: this one's turn
+		a.begin()
+	}
+}
+
+// refuseKey answers a request that its idempotency key keeps from running.
+func (a *attempt) refuseKey(status int, message string) {
+	a.refuse(status, "idempotency", message)
+	a.p.account(a, classify.Verdict{Class: classify.Invalid}, outcomeFailed)
+}
+
+// repeat answers with what another exchange under the key got.
+func (a *attempt) repeat(ans once.Answer) {
+	headers := map[string]string{"content-type": ans.ContentType, "x-llm-replayed": "true"}
+	for name, value := range ans.Headers {
+		headers[name] = value
+	}
+	a.finish()
+	a.reply(degrade.Answer{Status: ans.Status, Body: ans.Body, Headers: headers}, &mutation{})
+	outcome := outcomeServed
+	if ans.Status >= 400 {
+		outcome = outcomeFailed
+	}
+	a.p.account(a, classify.Verdict{}, outcome)
+}
+
+// conclude ends the exchange's claim with the answer that the client gets; good says that it may be given again later.
+// It is the end of the exchange, whatever the client has read of it.
+func (a *attempt) conclude(ans once.Answer, good bool) {
+	c := a.identity.claim
+	if c == nil {
+		return
+	}
+	a.identity.claim = nil
+	window := a.chain.Idempotency
+	a.p.later(a.ctx, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, endTime)
+		defer cancel()
+		err := error(nil)
+		if good {
+			err = c.Finish(ctx, ans, window)
+		} else {
+			err = c.Fail(ctx, ans)
+		}
+		if err != nil && !errors.Is(err, once.ErrLost) {
+			a.p.log.Warn("an answer is not kept for its idempotency key", "chain", a.chain.Name, "error", err.Error())
+		}
+	})
+}
+
+// concludeServed ends the claim with a target's answer.
+func (a *attempt) concludeServed(v classify.Verdict, whole bool) {
+	good := v.Class == classify.OK || v.Class == classify.Refusal || v.Class == classify.Filtered
+	ans := once.Answer{Status: a.answer.status, ContentType: a.answer.contentType, Headers: a.told(), TooLarge: !whole}
+	if whole {
+		ans.Body = bytes.Join(a.copy.pieces, nil)
+	}
+	a.conclude(ans, good)
+}
+
+// concludeOwn ends the claim with an answer of ours.
+func (a *attempt) concludeOwn(ans degrade.Answer) {
+	kind := ans.Headers["content-type"]
+	if kind == "" {
+		kind = "application/json"
+	}
+	a.conclude(once.Answer{Status: ans.Status, ContentType: kind, Headers: ans.Headers, Body: ans.Body}, false)
+}
+
+// abandonKey frees the key of an exchange that ends without an answer. What another attempt may still answer is not
+// ended: its claim is the exchange's too.
+func (a *attempt) abandonKey() {
+	c := a.identity.claim
+	if c == nil {
+		return
+	}
+	a.identity.claim = nil
+	a.p.later(a.ctx, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, endTime)
+		defer cancel()
+		_ = c.Abandon(ctx) // else it ends with its life
+	})
+}
+
+// told are the headers of an answer that are given again with it.
+func (a *attempt) told() map[string]string {
+	headers := map[string]string{"x-llm-target": a.try.Target.Name}
+	if a.mode != "" {
+		headers["x-llm-degraded"] = a.mode
+	}
+	return headers
+}

@@ -1,0 +1,225 @@
+package processor
+
+import (
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"understudy/pkg/chain"
+	"understudy/pkg/chain/budget"
+	"understudy/pkg/classify"
+	"understudy/pkg/config"
+)
+
+// errRamp says why a target is passed over.
+var errRamp = errors.New("the target's tokens a minute would grow too fast")
+
+// errShaped says why a target is passed over.
+var errShaped = errors.New("the account's rate limit has no room for the request")
+
+// Money is what attempts cost, and what keeps that in bounds. Nil fields bound nothing.
+//
+// Ownership: the app makes it, starts and stops what is in it. Concurrency: safe for all.
+type Money struct {
+	Meter *budget.Meter
+	Ramp  *budget.Ramp
+	Spend budget.Spend
+
+	shapers sync.Map // *budget.Shaper by the provider's name
+}
+
+func (m *Money) shaper(p *config.Provider) *budget.Shaper {
+	s, ok := m.shapers.Load(p.Name)
+	if !ok {
+		s, _ = m.shapers.LoadOrStore(p.Name, &budget.Shaper{})
+	}
+	return s.(*budget.Shaper)
+}
+
+// size is what is known of the request's cost before it is sent. It is asked for while the body is here.
+func (a *attempt) size() budget.Request {
+	if a.cost.size == (budget.Request{}) {
+		a.cost.size = budget.Request{InputBytes: a.body.TextBytes(), MaxTokens: a.body.MaxTokens(), Tier: a.body.Tier()}
+	}
+	return a.cost.size
+}
+
+// costs is what an attempt costs.
+type costs struct {
+	size   budget.Request
+	held   *budget.Reservation // nil: nothing is set aside
+	until  time.Time           // how long the request may be held back for the account's rate limit
+	broken bool                // the budget kept a target out
+}
+
+func (a *attempt) account() budget.Key {
+	key := budget.Key{Chain: a.chain.Name}
+	if a.chain.Budget.Tenant {
+		key.Tenant = a.head.tenant
+	}
+	return key
+}
+
+// afford sets aside what an attempt at try's target may cost, or says why it is not made.
+func (a *attempt) afford(try *chain.Try) error {
+	m, t := a.p.money, try.Target
+	if m == nil {
+		return nil
+	}
+	if b := a.chain.Budget; b.USD > 0 && m.Meter != nil {
+		q := a.size()
+		ask := budget.Ask{Worst: budget.Worst(t, q), Primary: budget.Worst(a.chain.Rungs[0].Target, q)}
+		for _, r := range a.chain.Rungs {
+			for _, member := range r.All() {
+				if worst := budget.Worst(member.Target, q); ask.Cheapest == 0 || worst < ask.Cheapest {
+					ask.Cheapest = worst
+				}
+			}
+		}
+		held, err := m.Meter.Reserve(a.ctx, a.account(), b, ask)
+		if err != nil {
+			a.cost.broken = true
+			return err
+		}
+		a.cost.held = held
+	}
+	if t.MaxRamp > 0 && m.Ramp != nil {
+		q := a.size()
+		if !m.Ramp.Admit(a.ctx, t, q.InputBytes/4+q.MaxTokens) {
+			a.giveBack()
+			return errRamp
+		}
+	}
+	return nil
+}
+
+// giveBack gives back what was set aside for an attempt that is not made.
+func (a *attempt) giveBack() {
+	if a.cost.held != nil {
+		a.cost.held.Release()
+		a.cost.held = nil
+	}
+}
+
+// shape is how long the request is to be held back for the account's rate limit; an error says that it is too long, and
+// that another target may do better.
+func (a *attempt) shape(try *chain.Try) (time.Duration, error) {
+	p := try.Target.Provider
+	if a.p.money == nil || !p.Shape.On || a.run {
+		return 0, nil
+	}
+	q := a.size()
+	now := time.Now()
+	wait := a.p.money.shaper(p).Wait(now, budget.Load{Input: q.InputBytes / 4, Output: q.MaxTokens})
+	if wait <= 0 {
+		return 0, nil
+	}
+	if a.cost.until.IsZero() {
+		a.cost.until = now.Add(p.Shape.MaxWait)
+	}
+	if now.Add(wait).After(a.cost.until) {
+		return 0, errShaped
+	}
+	return wait, nil
+}
+
+// take sends the request to the target of try, unless money or a rate limit speaks against it: then the next target has its turn.
+func (a *attempt) take(try *chain.Try) {
+	elsewhere := func() bool { return try.More(classify.Verdict{Class: classify.Quota}) }
+	wait, why := a.shape(try)
+	switch {
+	case wait > 0:
+		a.try, a.state = try, waiting
+		a.clock.wait(time.Now().Add(wait))
+		return
+	case why != nil && elsewhere():
+		a.passOver(try, why)
+		return
+	}
+	if why := a.afford(try); why != nil {
+		if elsewhere() {
+			a.passOver(try, why)
+			return
+		}
+		try.Release()
+		a.try = nil
+		a.refused = "; " + why.Error()
+		a.spent()
+		return
+	}
+	a.try = try
+	a.upstream()
+}
+
+// passOver goes on to the next slot without an attempt.
+func (a *attempt) passOver(try *chain.Try, why error) {
+	try.Release()
+	a.try = nil
+	a.skip(why)
+}
+
+// bill counts what the attempt cost, and settles what was set aside for it.
+func (a *attempt) bill(v classify.Verdict) {
+	m, t := a.p.money, a.try.Target
+	if m == nil {
+		return
+	}
+	q := a.cost.size
+	q.GaveUp = v.Class == classify.Timeout || v.Class == classify.Canceled
+	bill := budget.Bill{}
+	if t.Price.Known {
+		bill = a.prices.Cost(t, v, q)
+		m.Spend.Add(a.chain.Name, t.Name, bill)
+	}
+	if a.cost.held != nil {
+		a.cost.held.Settle(bill.Amount)
+		a.cost.held = nil
+	}
+	a.usage = usageOf(a.try, v, bill)
+}
+
+// usageOf is what an attempt used, for Envoy's own rate limits and access logs: its dynamic metadata under the
+// namespace understudy. No tenant and no key is in it.
+func usageOf(try *chain.Try, v classify.Verdict, b budget.Bill) *structpb.Struct {
+	u := v.Usage
+	fields := map[string]*structpb.Value{
+		"target": structpb.NewStringValue(try.Target.Name), "rung": structpb.NewNumberValue(float64(try.Rung)),
+		"class": structpb.NewStringValue(v.Class.String()), "cost_usd": structpb.NewNumberValue(b.Amount.USD()),
+	}
+	for name, n := range map[string]int64{
+		"input_tokens": u.Input, "output_tokens": u.Output, "cache_read_tokens": u.CacheRead,
+		"cache_write_tokens": u.CacheWrite, "reasoning_tokens": u.Reasoning,
+		"total_tokens": u.Input + u.Output + u.CacheRead + u.CacheWrite,
+	} {
+		fields[name] = structpb.NewNumberValue(float64(n))
+	}
+	return &structpb.Struct{Fields: map[string]*structpb.Value{
+		"understudy": structpb.NewStructValue(&structpb.Struct{Fields: fields}),
+	}}
+}
+
+// reopens is when the chain's budget serves again, zero where it is not what keeps the chain from serving.
+func (a *attempt) reopens() time.Time {
+	if !a.cost.broken || a.p.money == nil || a.p.money.Meter == nil {
+		return time.Time{}
+	}
+	return a.p.money.Meter.Reopens(a.account(), a.chain.Budget)
+}
+
+func retryCount(s string) int {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// observeLimits reads what an answer's headers say of the account's rate limits.
+func (a *attempt) observeLimits(fields map[string]string) {
+	if p := a.try.Target.Provider; a.p.money != nil && p.Shape.On {
+		a.p.money.shaper(p).Observe(time.Now(), func(name string) string { return fields[name] })
+	}
+}

@@ -1,0 +1,37 @@
+package provider
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestHowLargeARequestIs(t *testing.T) {
+	image := strings.Repeat("iVBORw0KGgo", 1000)
+	rows := []struct {
+		name, path, body string
+		tokens, bytes    int64
+	}{
+		{"Anthropic's limit is not read", "/v1/messages", `{"max_tokens":10}`, 10, 17},
+		{"a later limit of Chat's is not the most", "/v1/chat/completions", `{"max_tokens":5,"max_completion_tokens":7,"n":3}`, 21, 48},
+		{"the limit of a response is not read", "/v1/responses", `{"max_output_tokens":9}`, 9, 23},
+		{"Gemini's limit is not read", "/v1beta/models/g:generateContent", `{"generationConfig":{"maxOutputTokens":4,"candidateCount":2}}`, 8, 61},
+		{"no limit is one", "/v1/responses", `{}`, 0, 2},
+		{"a text is a limit", "/v1/messages", `{"max_tokens":"10"}`, 0, 19},
+		{"a negative limit counts", "/v1/messages", `{"max_tokens":-1}`, 0, 17},
+		{"an image counts as text", "/v1/messages", `{"max_tokens":1,"d":"` + image + `"}`, 1, 24 - 1},
+	}
+	for _, row := range rows {
+		t.Run(row.name, func(t *testing.T) {
+			q, err := Read(Incoming{Path: row.path, Body: []byte(row.body)}, 1<<20)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := q.MaxTokens(); got != row.tokens {
+				t.Errorf("MaxTokens() of %.60s = %d, want %d", row.body, got, row.tokens)
+			}
+			if got := q.TextBytes(); got != row.bytes {
+				t.Errorf("TextBytes() of %.60s = %d, want %d", row.body, got, row.bytes)
+			}
+		})
+	}
+}
