@@ -410,7 +410,8 @@ func TestAQueueTakesANewLeaseWhenItIsOpenedAgain(t *testing.T) {
 
 func TestOneNameIsOneQueue(t *testing.T) {
 	s := openEmbedded(t)
-	if s.Queue(QueueOptions{Name: "q"}) != s.Queue(QueueOptions{Name: "q"}) {
+	one, two := s.Queue(QueueOptions{Name: "q"}), s.Queue(QueueOptions{Name: "q"})
+	if one != two {
 		t.Error("Queue() twice gave two queues, want one")
 	}
 	b := s.Bucket(BucketOptions{Name: "q"})
