@@ -31,6 +31,10 @@ type plan struct {
 	nats     *cluster // the store that the replicas share; nil: each has its own
 	chains   []chain
 	edit     func(*file) // the last word on the config
+	// before stands before a provider; nil: nothing does.
+	before func(provider string, h http.Handler) http.Handler
+	// bootstrap is the last word on Envoy's; nil: it stays.
+	bootstrap func(map[string]any)
 }
 
 // Stack is providers, service and a real Envoy, running.
@@ -126,7 +130,11 @@ func leaf(t *testing.T, ca *scripted.CA, name string) *tls.Certificate {
 func (s *Stack) serve(t *testing.T, name, host string, cert *tls.Certificate) {
 	t.Helper()
 	p := scripted.New(name, scripted.Options{Models: []string{model(name)}})
-	server, err := scripted.Serve(p, "127.0.0.1:0", cert)
+	var h http.Handler = p
+	if s.plan.before != nil {
+		h = s.plan.before(name, p)
+	}
+	server, err := scripted.Serve(h, "127.0.0.1:0", cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +252,7 @@ func (s *Stack) runEnvoy(t testing.TB, name, config string) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("extproc envoy: %w", err)
 	}
-	write(t, bootstrap, withoutEndpoints(t, out, "empty"))
+	write(t, bootstrap, s.edited(t, out))
 	program, err := envoys[s.plan.envoy]()
 	if err != nil {
 		return nil, err

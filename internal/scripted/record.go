@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // keptBody is how much of a request body is kept for assertions, in bytes.
@@ -26,8 +27,10 @@ type Request struct {
 	Stream bool
 	Step   Behaviour // what it was given
 
-	Done bool // nothing more is sent
-	Gone bool // the client went away first
+	At    time.Time // when its headers had come
+	Done  bool      // nothing more is sent
+	Ended time.Time // since when
+	Gone  bool      // the client went away first
 }
 
 // log keeps the requests of a provider.
