@@ -190,7 +190,7 @@ func (a *attempt) last(v classify.Verdict) {
 	}
 	hint := a.hint()
 	tell, ok := chain.Telling(a.past)
-	if ok && tell.Slot == past.Slot && isError(a.answer.status) && a.state == holding {
+	if ok && tell.Slot == past.Slot && isError(a.answer.status) && a.state == holding && a.refused == "" {
 		a.pass(v, hint)
 		return
 	}
