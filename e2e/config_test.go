@@ -53,6 +53,8 @@ type fileStore struct {
 	Embedded *fileEmbedded `yaml:"embedded,omitempty"`
 	NATS     *fileNATS     `yaml:"nats,omitempty"`
 	Encrypt  string        `yaml:"encrypt,omitempty"`
+	MaxCache string        `yaml:"max_cache,omitempty"`
+	MaxJobs  string        `yaml:"max_jobs,omitempty"`
 }
 
 type fileEmbedded struct {
