@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"understudy/pkg/classify"
@@ -80,6 +81,24 @@ func (a *attempt) degraded(ans degrade.Answer, mode string) {
 	a.explain(m)
 	a.replace(ans, m)
 	a.p.account(a, a.lastFailure(), outcome)
+}
+
+// switchedOff answers for a chain that is off: no target failed, and no retry of the client's will find one. A job gets
+// no answer, as what the switch says would be its result for good: it waits.
+func (a *attempt) switchedOff() {
+	if a.run {
+		a.finish()
+		a.refuse(http.StatusServiceUnavailable, "unavailable", "this chain is switched off")
+		return
+	}
+	ans, m := degrade.Off(a.ask()), &mutation{}
+	m.set("x-llm-attempts", strconv.Itoa(max(1, a.head.exchange.Attempt)))
+	if ans.Status >= 400 {
+		m.set("x-should-retry", "false")
+	}
+	a.mode = "off"
+	a.replace(ans, m)
+	a.p.account(a, classify.Verdict{}, outcomeDegraded)
 }
 
 // ask is the request as the degraded modes want to know it.

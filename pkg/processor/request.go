@@ -167,12 +167,12 @@ func (a *attempt) begin() {
 		a.past = a.p.remember(x)
 	}
 	a.clock.start(x.Start.Add(a.chain.Deadlines.Total))
-	if a.chain.Observe {
-		a.observe(x)
+	if a.p.isOff(a.chain) {
+		a.switchedOff()
 		return
 	}
-	if a.p.isOff(a.chain) {
-		a.degraded(degrade.Off(a.ask()), "off")
+	if a.chain.Observe {
+		a.observe(x)
 		return
 	}
 	if !time.Now().Before(a.clock.total) {
