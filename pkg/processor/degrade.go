@@ -80,7 +80,15 @@ func (a *attempt) degraded(ans degrade.Answer, mode string) {
 	}
 	a.explain(m)
 	a.replace(ans, m)
-	a.p.account(a, a.lastFailure(), outcome)
+	a.p.account(a, a.lastFailure(), a.unless(outcome))
+}
+
+// unless is outcome, unless the client has left while the degraded modes were asked.
+func (a *attempt) unless(outcome string) string {
+	if a.ctx.Err() != nil {
+		return outcomeCanceled
+	}
+	return outcome
 }
 
 // switchedOff answers for a chain that is off: no target failed, and no retry of the client's will find one. A job gets

@@ -237,7 +237,7 @@ func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
 		a.replace(degrade.Answer{Status: tell.Answer.Status, Body: tell.Answer.Body,
 			Headers: map[string]string{"content-type": tell.Answer.ContentType}}, m)
 	}
-	a.p.account(a, a.lastFailure(), outcomeFailed)
+	a.p.account(a, a.lastFailure(), a.unless(outcomeFailed))
 }
 
 // explain says after how many attempts, and why, the chain has no answer.

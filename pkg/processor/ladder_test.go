@@ -1,12 +1,19 @@
 package processor
 
 import (
+	"context"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"understudy/pkg/degrade"
+	"understudy/pkg/degrade/cache"
+	"understudy/pkg/store"
 	"understudy/pkg/token"
 )
 
@@ -77,6 +84,96 @@ func TestAnOperatorSwitchesAnObservingChainOff(t *testing.T) {
 		c.hangUp()
 		if got := testutil.ToFloat64(b.p.metrics.degraded.WithLabelValues("chat", "off")); got != 1 {
 			t.Errorf("degraded by off = %v, want 1", got)
+		}
+	})
+}
+
+// shelf is a bucket in memory. While it is stuck no call of it returns before its context ends.
+type shelf struct {
+	cache.Bucket
+	mu     sync.Mutex // mu guards the fields below.
+	values map[string][]byte
+	stuck  bool
+}
+
+func (s *shelf) do(ctx context.Context, f func() error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stuck {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return f()
+}
+
+func (s *shelf) PutBlob(ctx context.Context, key string, value []byte, _ time.Duration) error {
+	return s.do(ctx, func() error { s.values[key] = value; return nil })
+}
+
+func (s *shelf) GetBlob(ctx context.Context, key string) (value []byte, err error) {
+	err = s.do(ctx, func() error {
+		if value = s.values[key]; value == nil {
+			return store.ErrNotFound
+		}
+		return nil
+	})
+	return value, err
+}
+
+// cached gives b's chains a cache on a shelf. What it is to keep waits in the ladder until kept.
+func (b *bench) cached() (s *shelf, l *degrade.Ladder) {
+	s = &shelf{values: map[string][]byte{}}
+	l = degrade.New(cache.New(s), nil, slog.New(slog.DiscardHandler))
+	b.p.Degrade(l, nil)
+	return s, l
+}
+
+// kept lets the ladder keep what waits.
+func (b *bench) kept(l *degrade.Ladder) {
+	ctx, cancel := context.WithCancel(b.t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); l.Run(ctx) }()
+	synctest.Wait()
+	cancel()
+	<-done
+}
+
+func TestAGoodAnswerIsServedWhenNothingAnswers(t *testing.T) {
+	in(t, "degrade: [cache]", func(b *bench) {
+		s, l := b.cached()
+		c, rest := b.attempt("stream", "x1", 1)
+		c.tell(rest...)
+		c.heard()
+		c.hangUp()
+		b.kept(l)
+		if len(s.values) != 1 {
+			t.Fatalf("answers kept = %d, want 1", len(s.values))
+		}
+		for n := 1; n <= 2; n++ {
+			c, _ := b.attempt("stream", "x2", n)
+			rest := readRecorded(t, "529")[2:]
+			c.tell(rest...)
+			got := c.heard()
+			if n == 2 {
+				contains(t, "answer", got, "immediate 200", "x-llm-degraded=cache; age=0; match=exact", "message_stop")
+			}
+			c.hangUp()
+		}
+		if got := testutil.ToFloat64(b.p.metrics.degraded.WithLabelValues("chat", "cache")); got != 1 {
+			t.Errorf("degraded by the cache = %v, want 1", got)
+		}
+	})
+}
+
+func TestAClientThatLeavesWhileTheStoreHangs(t *testing.T) {
+	in(t, "degrade: [cache, off]", func(b *bench) {
+		s, _ := b.cached()
+		s.stuck = true
+		c, rest := b.attempt("529", "x1", 2)
+		c.tell(rest...) // the last is read, and its answer waits for the store
+		c.hangUp()
+		if got := testutil.ToFloat64(b.p.metrics.exchanges.WithLabelValues("chat", outcomeCanceled)); got != 1 {
+			t.Errorf("exchanges canceled = %v, want 1", got)
 		}
 	})
 }
