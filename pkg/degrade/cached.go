@@ -15,6 +15,8 @@ import (
 const (
 	// keepBacklog is how many answers wait to be kept; more are dropped, as the cache must not slow anybody down.
 	keepBacklog = 32
+	// keepBytes bounds those that wait together with their requests, which may be large, in bytes.
+	keepBytes = 64 << 20
 	// keepBound ends the keeping of one.
 	keepBound = 5 * time.Second
 	// findBound ends the search for one, as other modes may come after it.
@@ -75,10 +77,25 @@ func cacheLabel(e cache.Entry) string {
 
 // Keep keeps a good answer to q in the background, or drops it when too much waits already.
 func (l *Ladder) Keep(q *Ask, g Good) {
-	select {
-	case l.good <- good{q, g, time.Now()}:
-	default:
+	w := good{q, g, time.Now()}
+	if l.waiting.Add(w.size()) > keepBytes {
+		l.waiting.Add(-w.size())
+		return
 	}
+	select {
+	case l.good <- w:
+	default:
+		l.waiting.Add(-w.size())
+	}
+}
+
+// size is what g holds in memory, about, in bytes.
+func (g good) size() int64 {
+	n := len(g.q.Body)
+	for _, p := range g.Pieces {
+		n += len(p)
+	}
+	return int64(n)
 }
 
 // Run keeps what it is given until ctx is done.
@@ -87,6 +104,7 @@ func (l *Ladder) Run(ctx context.Context) {
 		select {
 		case g := <-l.good:
 			l.keep(ctx, g)
+			l.waiting.Add(-g.size())
 		case <-ctx.Done():
 			return
 		}

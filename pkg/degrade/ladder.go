@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidwall/gjson"
@@ -23,7 +24,8 @@ type Ladder struct {
 	Jobs  *queue.Queue // nil: nothing is queued
 	Log   *slog.Logger
 
-	good chan good // what Run is to keep
+	good    chan good    // what Run is to keep
+	waiting atomic.Int64 // bytes in it
 }
 
 // New makes a Ladder of a cache and a queue.

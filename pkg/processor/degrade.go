@@ -146,10 +146,11 @@ func (a *attempt) copies() bool {
 		w.contentEncoding == "" && !a.head.noStore && !a.body.Broken && !a.unknownTenant()
 }
 
-// collect copies a piece of the answer, as far as there is room: the cache is no reason to refuse anybody.
+// collect copies a piece of the answer, as far as there is room: the cache is no reason to refuse anybody. What it keeps,
+// the request too, gives way while half of the room is left.
 func (a *attempt) collect(p []byte) {
 	n := int64(len(p))
-	if a.copy.bytes+n > maxCopy || !a.reserve(n) {
+	if a.copy.bytes+n > maxCopy || a.p.inflight.Load() > a.book.Config.Server.MaxInflightBody/2 || !a.reserve(n) {
 		a.forget()
 		return
 	}

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -174,6 +175,28 @@ func TestAClientThatLeavesWhileTheStoreHangs(t *testing.T) {
 		c.hangUp()
 		if got := testutil.ToFloat64(b.p.metrics.exchanges.WithLabelValues("chat", outcomeCanceled)); got != 1 {
 			t.Errorf("exchanges canceled = %v, want 1", got)
+		}
+	})
+}
+
+func TestTheCacheIsNoReasonToRefuseAnybody(t *testing.T) {
+	in(t, "degrade: [cache]", func(b *bench) {
+		b.cached()
+		b.p.Book().Config.Server.MaxInflightBody = 8000
+		var calls []*call
+		for n := range 20 { // streams that go on, with 860 bytes each of request and answer
+			c, rest := b.attempt("stream", fmt.Sprint("x", n), 1)
+			c.tell(rest[:4]...)
+			contains(t, "answer", c.heard(), "x-llm-target=a/sonnet")
+			calls = append(calls, c)
+		}
+		for n := range 20 { // and requests of 101
+			c, _ := b.attempt("stream", fmt.Sprint("y", n), 1)
+			contains(t, "request", c.heard(), "x-llm-cluster=llm-a")
+			calls = append(calls, c)
+		}
+		for _, c := range calls {
+			c.hangUp()
 		}
 	})
 }
