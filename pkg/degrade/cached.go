@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"understudy/pkg/degrade/cache"
@@ -37,10 +38,12 @@ type good struct {
 	at time.Time
 }
 
+// request is q as the cache knows it. A query may ask for another version of an API, as a beta does.
 func (q *Ask) request() cache.Request {
+	_, query, _ := strings.Cut(q.Path, "?")
 	return cache.Request{
-		Chain: q.Chain.Name, Tenant: q.Tenant, API: q.API, Path: q.Endpoint,
-		Version: q.Headers["anthropic-version"], Beta: q.Headers["anthropic-beta"], Body: q.Body,
+		Chain: q.Chain.Name, Tenant: q.Tenant, API: q.API, Path: q.Endpoint + "?" + query,
+		Version: q.Headers["anthropic-version"], Beta: q.Headers["anthropic-beta"] + "," + q.Headers["openai-beta"], Body: q.Body,
 	}
 }
 
