@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tidwall/gjson"
-
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
 	"understudy/pkg/degrade/cache"
@@ -44,6 +42,7 @@ type Ask struct {
 	Broken   bool
 	Model    string
 	Stream   bool
+	Usage    bool   // of a stream of Chat: it was asked for
 	Accepts  string // x-llm-degrade
 	Tenant   string // "" where all callers are one
 	Private  bool   // whose it is is not known: it shares nothing
@@ -76,8 +75,7 @@ func Off(q *Ask) Answer {
 // saying is text as an answer to q.
 func (q *Ask) saying(text string) Saying {
 	return Saying{
-		Model: q.Model, ID: q.Exchange, Text: text, Stream: q.Stream,
-		Usage: gjson.GetBytes(q.Body, "stream_options.include_usage").Bool(), Created: q.Start,
+		Model: q.Model, ID: q.Exchange, Text: text, Stream: q.Stream, Usage: q.Usage, Created: q.Start,
 	}
 }
 

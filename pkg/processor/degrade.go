@@ -1,7 +1,9 @@
 package processor
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"net/http"
 	"slices"
 	"strconv"
@@ -114,7 +116,7 @@ func (a *attempt) ask() *degrade.Ask {
 	_, endpoint := provider.Endpoint(a.head.path())
 	return &degrade.Ask{
 		Chain: a.chain, API: a.api, Path: provider.Anonymous(a.head.target), Endpoint: endpoint, Headers: a.head.kept,
-		Body: a.body.Plain(), Broken: a.body.Broken, Model: a.body.Model, Stream: a.body.Stream,
+		Body: a.body.Plain(), Broken: a.body.Broken, Model: a.body.Model, Stream: a.body.Stream, Usage: a.body.Usage,
 		Accepts: a.head.degrade, Tenant: a.head.tenant, Private: a.unknownTenant(), NoStore: a.head.noStore,
 		Key: a.key(), Exchange: a.head.exchange.ID, Start: a.head.exchange.Start, Returns: a.plan.Returns(),
 	}
@@ -131,7 +133,7 @@ func (a *attempt) key() string {
 	if a.head.idempotencyKey != "" {
 		return a.head.idempotencyKey
 	}
-	return "understudy-" + a.head.exchange.ID
+	return "understudy-" + cmp.Or(a.head.exchange.ID, rand.Text()) // without a front nobody may have named it
 }
 
 // retains says that the request is kept after it has gone to its target, as a degraded mode may need it.

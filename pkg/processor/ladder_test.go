@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -197,6 +198,37 @@ func TestTheCacheIsNoReasonToRefuseAnybody(t *testing.T) {
 		}
 		for _, c := range calls {
 			c.hangUp()
+		}
+	})
+}
+
+func TestAnAnswerOfOffEndsAsItsStreamShould(t *testing.T) {
+	inYAML(t, `
+providers: {a: {api: openai, endpoint: "http://127.0.0.1:1", auth: {bearer: "env:PROCESSOR_TEST_KEY"}}}
+targets: {a/m: {provider: a, model: m}}
+chains: {chat: {match: [{path: /v1/chat/completions}], targets: [a/m], degrade: [off], off: {as: answer, message: Closed.}}}
+`, func(b *bench) {
+		messages := readRecorded(t, "529")
+		body := `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[]}`
+		setHeader(messages[0].GetRequestHeaders().Headers, ":path", "/v1/chat/completions")
+		setHeader(messages[0].GetRequestHeaders().Headers, "content-length", strconv.Itoa(len(body)))
+		messages[1].GetRequestBody().Body = []byte(body)
+		c := b.open()
+		c.tell(messages...)
+		contains(t, "answer", c.heard(), "immediate 200", "x-llm-degraded=off", "Closed.", `"choices":[],"usage"`)
+		c.hangUp()
+	})
+}
+
+func TestRequestsThatNobodyNamedAreNoRepetitions(t *testing.T) {
+	in(t, "degrade: [queue]", func(b *bench) {
+		keys := map[string]bool{}
+		for range 2 {
+			a := newAttempt(t.Context(), b.p)
+			keys[a.key()] = true
+		}
+		if len(keys) != 2 {
+			t.Errorf("two requests without a name have the keys %v, want one each: they are two jobs", keys)
 		}
 	})
 }

@@ -18,6 +18,7 @@ type Request struct {
 	Model  string
 	Stream bool
 	Tier   string // service_tier
+	Usage  bool   // of Chat: stream_options.include_usage
 	Broken bool   // not a JSON object: it goes to the primary as it came, which will say what is wrong
 
 	body    []byte
@@ -64,6 +65,8 @@ func (r *Request) read(key string, value gjson.Result) {
 		r.Stream = value.Type == gjson.True
 	case "service_tier":
 		r.Tier = value.Str
+	case "stream_options":
+		r.Usage = value.Get("include_usage").Type == gjson.True
 	}
 }
 
