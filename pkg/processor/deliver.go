@@ -63,7 +63,7 @@ func (a *attempt) label(m *mutation) {
 	if a.try.Rung > 0 {
 		a.because(m, a.try.Index)
 	}
-	if a.try.Downshift {
+	if a.try.Downshift && !fails(a.answer.resp.Verdict()) {
 		a.mode = "downshift"
 		m.set("x-llm-degraded", a.mode)
 	}

@@ -232,3 +232,31 @@ func TestRequestsThatNobodyNamedAreNoRepetitions(t *testing.T) {
 		}
 	})
 }
+
+func TestOnlyAnAnswerIsADownshift(t *testing.T) {
+	rows := []struct {
+		name, recording, want, not string
+		counted                    float64
+	}{
+		{"an answer has no label", "json", "x-llm-degraded=downshift", "immediate", 1},
+		{"a stream has no label", "stream", "x-llm-degraded=downshift", "immediate", 1},
+		{"a failure is called a degraded answer", "529", "x-llm-rung=1", "x-llm-degraded", 0},
+	}
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			in(t, "degrade: [downshift]\n    downshift_from: b/sonnet", func(b *bench) {
+				c, rest := b.attempt(r.recording, "x1", 2)
+				c.tell(rest...)
+				got := c.heard()
+				contains(t, "answer", got, r.want)
+				if strings.Contains(got, r.not) {
+					t.Errorf("answer:\n got %s\nwant it not to contain %s", got, r.not)
+				}
+				c.hangUp()
+				if got := testutil.ToFloat64(b.p.metrics.degraded.WithLabelValues("chat", "downshift")); got != r.counted {
+					t.Errorf("degraded by the downshift = %v, want %v", got, r.counted)
+				}
+			})
+		})
+	}
+}
