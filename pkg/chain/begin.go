@@ -174,6 +174,11 @@ func (p *Plan) fits(x Exchange, i int, past []Past) error {
 	}
 	for _, was := range past {
 		switch was.Verdict.Class {
+		case classify.RateLimited:
+			// What comes after the queue on the ladder is the downshift.
+			if p.Chain.On.RateLimited == "queue" && !s.Downshift {
+				return errNoFit
+			}
 		case classify.ContextLength:
 			if p.Chain.On.ContextLength == "larger" && !s.Larger {
 				return errNoFit
@@ -264,9 +269,17 @@ func (p *Plan) miss(x Exchange, i int, past []Past) {
 // More says whether the exchange may go on after this attempt failed with v: the policy lets the chain advance
 // and a later slot may be tried now.
 func (t *Try) More(v classify.Verdict) bool {
+	return t.plan.Advances(v, t.Index) && t.plan.more(t.x, t.Index, t.after(v))
+}
+
+// Downshifts says whether an exchange that a rate limit has led to the queue (on.rate_limited: queue), which did not take
+// it, has a downshift rung that may be tried now.
+func (t *Try) Downshifts(v classify.Verdict) bool { return t.plan.more(t.x, t.Index, t.after(v)) }
+
+// after is what will be remembered of the exchange once this attempt has ended with v.
+func (t *Try) after(v classify.Verdict) []Past {
 	this := Past{Attempt: t.x.Attempt, At: time.Now(), Slot: t.Index, Rung: t.Rung, Target: t.Target.Name, Verdict: v}
-	past := append(slices.Clip(t.past), this)
-	return t.plan.Advances(v, t.Index) && t.plan.more(t.x, t.Index, past)
+	return append(slices.Clip(t.past), this)
 }
 
 // Report tells the target's breaker, once, what the attempt came to. A rate limit becomes a cooldown of

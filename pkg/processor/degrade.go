@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"understudy/pkg/chain"
 	"understudy/pkg/classify"
 	"understudy/pkg/degrade"
 	"understudy/pkg/provider"
@@ -30,25 +31,33 @@ type keepsake struct {
 	bytes  int64
 }
 
-// modes is the chain's ladder from index from up to the mode until; "" is its end.
-func (a *attempt) modes(from int, until string) []string {
-	all := a.chain.Degrade[from:]
-	if i := slices.Index(all, until); i >= 0 {
-		return all[:i]
+// instead is the part of the ladder that may answer instead of a failure v; down says that a downshift rung has its turn
+// behind it.
+func (a *attempt) instead(v classify.Verdict) (modes []string, down bool) {
+	all := a.chain.Degrade
+	queue, downshift := slices.Index(all, "queue"), slices.Index(all, "downshift")
+	switch {
+	case a.try.Downshift: // what comes before has had its turn
+		return all[downshift:], false
+	case !a.queues(v):
+		return all, false
+	case queue < downshift && a.try.Downshifts(v):
+		return all[queue:downshift], true
 	}
-	return all
+	return all[queue:], false
 }
 
-// instead is the part of the ladder that may answer instead of a failure v.
-func (a *attempt) instead(v classify.Verdict) []string {
-	from := 0
-	switch {
-	case v.Class == classify.RateLimited && a.chain.On.RateLimited == "queue":
-		from = slices.Index(a.chain.Degrade, "queue")
-	case a.try.Downshift: // what comes before has had its turn
-		from = slices.Index(a.chain.Degrade, "downshift")
+// queues says that v leads to the queue, whatever targets are left.
+func (a *attempt) queues(v classify.Verdict) bool {
+	return v.Class == classify.RateLimited && a.chain.On.RateLimited == "queue"
+}
+
+// before is the part of the ladder before the downshift, unless a rate limit has led past it.
+func (a *attempt) before() []string {
+	if slices.ContainsFunc(a.past, func(was chain.Past) bool { return a.queues(was.Verdict) }) {
+		return nil
 	}
-	return a.modes(max(0, from), "")
+	return a.chain.Degrade[:slices.Index(a.chain.Degrade, "downshift")]
 }
 
 // climb answers with the first of the modes that can.

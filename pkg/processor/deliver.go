@@ -184,9 +184,16 @@ func (a *attempt) last(v classify.Verdict) {
 	}
 	past := a.pastOf(v)
 	a.past = append(slices.Clone(a.past), past)
-	if v.Class != classify.ContextLength && a.climb(a.instead(v)) {
-		a.report(v)
-		return
+	if v.Class != classify.ContextLength {
+		modes, down := a.instead(v)
+		switch {
+		case a.climb(modes):
+			a.report(v)
+			return
+		case down && !a.run:
+			a.failOver(v)
+			return
+		}
 	}
 	hint := a.hint()
 	tell, ok := chain.Telling(a.past)
@@ -208,7 +215,7 @@ func (a *attempt) pass(v classify.Verdict, m *mutation) {
 
 // spent is the answer of an exchange for which no attempt is left to make.
 func (a *attempt) spent() {
-	if a.climb(a.modes(0, "")) {
+	if a.climb(a.chain.Degrade) {
 		return
 	}
 	tell, ok := chain.Telling(a.past)

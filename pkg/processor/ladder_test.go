@@ -260,3 +260,56 @@ func TestOnlyAnAnswerIsADownshift(t *testing.T) {
 		})
 	}
 }
+
+const limitedYAML = `
+providers:
+  a: {api: anthropic, endpoint: "http://127.0.0.1:1", auth: {header: x-api-key, secret: "env:PROCESSOR_TEST_KEY"}}
+  b: {api: anthropic, endpoint: "http://127.0.0.1:2", auth: {header: x-api-key, secret: "env:PROCESSOR_TEST_KEY"}}
+  c: {api: anthropic, endpoint: "http://127.0.0.1:3", auth: {header: x-api-key, secret: "env:PROCESSOR_TEST_KEY"}}
+targets: {a/m: {provider: a, model: m}, b/m: {provider: b, model: m}, c/m: {provider: c, model: m}}
+chains:
+  chat:
+    match: [{path: /v1/messages}]
+    targets: [a/m, b/m, c/m]
+    on: {rate_limited: queue}
+    degrade: [%s]
+    downshift_from: c/m
+`
+
+func TestARateLimitEntersTheLadderWhereTheQueueIs(t *testing.T) {
+	rows := []struct{ name, ladder, accepts, first, second, third string }{
+		{"who takes the downshift gets off, or another rung", "cache, queue, downshift, off", "cache,downshift,off",
+			"immediate 429 x-llm-failover=next", "immediate 503 x-llm-failover=next", "x-llm-cluster=llm-c"},
+		{"who takes no downshift gets one", "queue, downshift, off", "off", "x-llm-degraded=off", "", ""},
+		{"a downshift that comes before the queue has its turn again", "downshift, queue, off", "", "x-llm-degraded=off", "", ""},
+		{"who takes nothing gets another rung", "queue, downshift, off", "none", "headers x-should-retry=false x-llm-target=a/m", "", ""},
+	}
+	for _, r := range rows {
+		t.Run(r.name, func(t *testing.T) {
+			inYAML(t, fmt.Sprintf(limitedYAML, r.ladder), func(b *bench) {
+				b.cached()
+				b.p.Book().Config.MaxRetryAfter = 0
+				var c *call
+				for n, want := range []string{r.first, r.second, r.third} {
+					if want == "" {
+						break
+					}
+					messages := readRecorded(t, "429")
+					h := messages[0].GetRequestHeaders().Headers
+					for name, value := range map[string]string{"x-envoy-attempt-count": strconv.Itoa(n + 1), "x-llm-exchange": "x1",
+						"x-llm-degrade": r.accepts, "x-llm-start": strconv.FormatInt(time.Now().UnixMilli(), 10)} {
+						setHeader(h, name, value)
+					}
+					c = b.open()
+					if n == 0 {
+						c.tell(messages...)
+					} else {
+						c.tell(messages[:2]...)
+					}
+					contains(t, fmt.Sprint("attempt ", n+1), c.heard(), want)
+					c.hangUp()
+				}
+			})
+		})
+	}
+}

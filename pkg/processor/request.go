@@ -189,7 +189,7 @@ func (a *attempt) begin() {
 	case try.Wait > 0:
 		a.state = waiting
 		a.clock.wait(time.Now().Add(try.Wait))
-	case try.Downshift && a.climb(a.modes(0, "downshift")):
+	case try.Downshift && a.climb(a.before()):
 		try.Release()
 	default:
 		a.try = try
