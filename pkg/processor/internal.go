@@ -16,7 +16,7 @@ func (a *attempt) internal(noBody bool) {
 	switch {
 	case err != nil:
 		a.refuse(http.StatusForbidden, "forbidden", "x-llm-internal is not for clients")
-	case purpose == token.Job && runs(cfg.ChainNamed(name), a.head.path()):
+	case purpose == token.Job && a.head.method == http.MethodPost && runs(cfg.ChainNamed(name), a.head.path()):
 		a.run, a.chain = true, cfg.ChainNamed(name)
 		a.upload(noBody)
 	case a.head.exchange.Attempt > 1:
