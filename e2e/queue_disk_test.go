@@ -57,7 +57,7 @@ func TestAFullDiskRefusesNewJobsAndKeepsTheOthers(t *testing.T) {
 	disk := smallDisk(t)
 	c := chain{name: "full", api: "anthropic", on: []string{"a"}, breaker: fileBreaker{Failures: 1, OpenFor: time.Second, MaxOpenFor: 2 * time.Second},
 		more: fileChain{Degrade: []string{"queue"}}}
-	s := startStack(t, plan{chains: []chain{c}, edit: func(f *file) {
+	s := startStack(t, plan{idle: true, chains: []chain{c}, edit: func(f *file) {
 		f.Store.Embedded.Dir, f.Store.MaxCache, f.Store.MaxJobs = filepath.Join(disk, "store"), "4MiB", "16MiB"
 		f.Recovery = map[string]any{"rate": "100/s"}
 	}})

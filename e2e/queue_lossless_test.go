@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +26,8 @@ type ordeal struct {
 	orders []*order
 	kills  int             // half of them while it takes, half while it works
 	strike func(half int)  // what else befalls in the middle of each half; nil: nothing
+	spared int             // so many of the first replicas are not killed while it works, but freeze
+	answer string          // how its target answers once it is back
 	bound  time.Duration   // of each half
 	live   int             // requests a second, while it works
 	seen   map[string]bool // numbers of calls that are some job's result
@@ -52,7 +55,7 @@ func ordealSize(t *testing.T, n int) int {
 
 func startOrdeal(t *testing.T, n int, p plan) *ordeal {
 	t.Helper()
-	o := &ordeal{till: &till{}, seen: map[string]bool{}, bound: 2*time.Minute + time.Duration(n)*100*time.Millisecond}
+	o := &ordeal{till: &till{}, seen: map[string]bool{}, answer: "ok", bound: 2*time.Minute + time.Duration(n)*100*time.Millisecond}
 	quick := fileBreaker{Failures: 3, OpenFor: time.Second, MaxOpenFor: 2 * time.Second}
 	p.chains = []chain{
 		{name: steady, api: "anthropic", on: []string{"a"}, breaker: quick, more: fileChain{Degrade: []string{"queue"}}},
@@ -132,6 +135,9 @@ func (o *ordeal) befall(ctx context.Context, t *testing.T, half int, progress fu
 			o.strike(half)
 		}
 		victim := rand.IntN(len(o.services))
+		if half == 1 {
+			victim = o.spared + rand.IntN(len(o.services)-o.spared)
+		}
 		o.services[victim].kill()
 		wait(ctx, time.Duration(rand.IntN(3000))*time.Millisecond) // Envoy makes up for a short absence
 		if err := o.startService(t, victim); err != nil {
@@ -157,14 +163,17 @@ func (o *ordeal) repeat(t *testing.T) {
 func (o *ordeal) drain(t *testing.T) {
 	t.Helper()
 	base, began, ctx := o.till.orders.Load(), time.Now(), within(t, o.bound)
-	o.set(t, "a", "ok")
+	o.set(t, "a", o.answer)
 	stop := o.Stack.live(t, steady, o.live)
-	early := make(chan struct{})
-	go func() { defer close(early); o.lookEarly(ctx) }()
+	var aside sync.WaitGroup
+	aside.Go(func() { o.lookEarly(ctx) })
+	for _, service := range o.services[:o.spared] {
+		aside.Go(func() { service.sleeps(ctx) })
+	}
 	o.befall(ctx, t, 1, func() int { return int(o.till.orders.Load() - base) }, len(o.orders)*19/20, o.kills-o.kills/2)
 	o.await(ctx, t)
 	took := time.Since(began)
-	<-early
+	aside.Wait()
 	_, failed := stop()
 	looked := 0
 	for _, order := range o.orders {
@@ -176,11 +185,20 @@ func (o *ordeal) drain(t *testing.T) {
 		took.Round(time.Millisecond), float64(len(o.orders))/took.Seconds(), o.live, failed, o.kills-o.kills/2, looked)
 }
 
+// sleeps freezes a replica that has jobs in flight until others have run them, too: when it thaws it has their answers.
+func (s *service) sleeps(ctx context.Context) {
+	wait(ctx, 2500*time.Millisecond)
+	s.freeze()
+	wait(ctx, 33*time.Second) // a job stays with a silent replica for 30 s
+	s.thaw()
+	wait(ctx, 3*time.Second) // for what it says then
+}
+
 // lookEarly notes how jobs have ended while the service still dies: that must be how they stay.
 func (o *ordeal) lookEarly(ctx context.Context) {
 	for _, order := range o.orders {
 		for ctx.Err() == nil {
-			e, err := o.look(ctx, rand.IntN(len(o.services)), order.id)
+			e, err := o.look(ctx, o.spared+rand.IntN(len(o.services)-o.spared), order.id)
 			if err == nil && e.final() {
 				order.first = e
 				break
@@ -198,7 +216,7 @@ func (o *ordeal) await(ctx context.Context, t *testing.T) {
 	t.Helper()
 	for {
 		left := 0.0
-		m, err := o.metrics(ctx, 0)
+		m, err := o.metrics(ctx, len(o.services)-1)
 		if err == nil {
 			left = m.sum("understudy_queue_jobs")
 		}
@@ -216,7 +234,7 @@ func (o *ordeal) await(ctx context.Context, t *testing.T) {
 func (o *ordeal) check(t *testing.T) {
 	t.Helper()
 	calls := o.callsByKey(t)
-	runs, jobs := 0, map[string]string{}
+	runs, twice, jobs := 0, 0, map[string]string{}
 	for _, order := range o.orders {
 		e, err := o.look(within(t, patience), 0, order.id)
 		if err != nil {
@@ -229,6 +247,9 @@ func (o *ordeal) check(t *testing.T) {
 		}
 		jobs[order.id] = order.key
 		runs += len(calls[order.key])
+		if well(calls[order.key]) > 1 {
+			twice++
+		}
 	}
 	for i := range o.services {
 		for _, id := range o.services[i].jobsRun(t) {
@@ -237,7 +258,17 @@ func (o *ordeal) check(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d jobs, %d calls of providers under their keys, clients' own included", len(o.orders), runs)
+	t.Logf("%d jobs, %d calls of providers under their keys, clients' own included; %d jobs were answered more than once", len(o.orders), runs, twice)
+}
+
+// well is how many of the calls were answered well.
+func well(calls []scripted.Request) (n int) {
+	for _, r := range calls {
+		if r.Step.Kind == "ok" {
+			n++
+		}
+	}
+	return n
 }
 
 // callsByKey are the calls of all providers; none has a key that no client used, or the body of another's request.
@@ -323,7 +354,7 @@ func TestAFleetLosesNoJobWithANATSServerKilled(t *testing.T) {
 	t.Parallel()
 	nats := startNATS(t, 3)
 	o := startOrdeal(t, ordealSize(t, 200), plan{replicas: 3, nats: nats})
-	o.kills, o.live = 4, 100
+	o.kills, o.live, o.answer = 4, 100, "ok after=300ms"
 	o.strike = func(half int) {
 		if half == 0 {
 			nats.nodes[nats.leader(t, "jobs")].kill()
@@ -332,5 +363,6 @@ func TestAFleetLosesNoJobWithANATSServerKilled(t *testing.T) {
 		nats.start(t) // the first one is back before another goes
 		nats.nodes[rand.IntN(3)].kill()
 	}
+	o.spared = 1 // it freezes instead
 	o.run(t)
 }

@@ -184,7 +184,7 @@ func TestWebhooksAreToldWhateverTheirReceiverDoes(t *testing.T) {
 	for name, host := range inside(t) {
 		chains = append(chains, webhook("inside-"+name, "https://"+host+"/hook", secret, false))
 	}
-	s := startStack(t, plan{chains: chains, edit: func(f *file) { f.Recovery = map[string]any{"rate": "100/s"} }})
+	s := startStack(t, plan{idle: true, chains: chains, edit: func(f *file) { f.Recovery = map[string]any{"rate": "100/s"} }})
 	s.set(t, "a", "529")
 	var orders []order
 	for _, c := range chains {

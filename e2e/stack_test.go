@@ -30,6 +30,7 @@ type plan struct {
 	socket   bool     // Envoy reaches the service through a socket file
 	nats     *cluster // the store that the replicas share; nil: each has its own
 	chains   []chain
+	idle     bool        // it waits more than it works, and takes no slot
 	edit     func(*file) // the last word on the config
 	// before stands before a provider; nil: nothing does.
 	before func(provider string, h http.Handler) http.Handler
@@ -71,8 +72,10 @@ var slots = make(chan struct{}, 2)
 // startStack starts everything and waits until it serves.
 func startStack(t *testing.T, p plan) *Stack {
 	t.Helper()
-	slots <- struct{}{}
-	t.Cleanup(func() { <-slots })
+	if !p.idle {
+		slots <- struct{}{}
+		t.Cleanup(func() { <-slots })
+	}
 	if p.envoy == "" {
 		p.envoy = envoyMain
 	}
