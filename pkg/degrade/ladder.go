@@ -59,7 +59,7 @@ func Accepts(header, mode string) bool {
 		return true
 	}
 	modes := strings.Split(header, ",")
-	return slices.ContainsFunc(modes, func(m string) bool { return strings.TrimSpace(m) == mode })
+	return slices.ContainsFunc(modes, func(m string) bool { return strings.EqualFold(strings.TrimSpace(m), mode) })
 }
 
 // Off is the chain's `off` answer.
