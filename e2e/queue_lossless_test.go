@@ -189,7 +189,7 @@ func (o *ordeal) drain(t *testing.T) {
 func (s *service) sleeps(ctx context.Context) {
 	wait(ctx, 2500*time.Millisecond)
 	s.freeze()
-	wait(ctx, 33*time.Second) // a job stays with a silent replica for 30 s
+	wait(ctx, 38*time.Second) // a job stays with a silent replica for 30 s, and somebody must look before it thaws
 	s.thaw()
 	wait(ctx, 3*time.Second) // for what it says then
 }
