@@ -46,7 +46,7 @@ func TestTheDrainHurtsNobodyWhoHasJustComeBack(t *testing.T) {
 	c := chain{name: "back", api: "anthropic", on: []string{"a"}, more: fileChain{Degrade: []string{"queue"}},
 		breaker: fileBreaker{Failures: 5, OpenFor: time.Second, MaxOpenFor: 2 * time.Second}}
 	recovery := map[string]any{"rate": fmt.Sprint(rate, "/s"), "retry_budget": budget}
-	s := startStack(t, plan{chains: []chain{c}, edit: func(f *file) { f.Recovery = recovery }})
+	s := startStack(t, plan{idle: true, chains: []chain{c}, edit: func(f *file) { f.Recovery = recovery }})
 	measured := func(d time.Duration) []time.Duration {
 		t.Helper()
 		stop := s.live(t, "back", perSecond)
