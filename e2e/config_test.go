@@ -52,6 +52,9 @@ type fileEnvoy struct {
 type fileStore struct {
 	Embedded *fileEmbedded `yaml:"embedded,omitempty"`
 	NATS     *fileNATS     `yaml:"nats,omitempty"`
+	Encrypt  string        `yaml:"encrypt,omitempty"`
+	MaxCache string        `yaml:"max_cache,omitempty"`
+	MaxJobs  string        `yaml:"max_jobs,omitempty"`
 }
 
 type fileEmbedded struct {
@@ -278,13 +281,27 @@ func write(t testing.TB, path string, data []byte) {
 	}
 }
 
-// withoutEndpoints empties the clusters of a bootstrap that belong to a provider which has no machine left.
-func withoutEndpoints(t testing.TB, bootstrap []byte, provider string) []byte {
+// edited is a bootstrap in which the provider "empty" has no machine left, and what the plan wants.
+func (s *Stack) edited(t testing.TB, bootstrap []byte) []byte {
 	t.Helper()
 	var boot map[string]any
 	if err := sigsyaml.Unmarshal(bootstrap, &boot); err != nil {
 		t.Fatal(err)
 	}
+	withoutEndpoints(t, boot, "empty")
+	if s.plan.bootstrap != nil {
+		s.plan.bootstrap(boot)
+	}
+	out, err := sigsyaml.Marshal(boot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// withoutEndpoints empties the clusters of a bootstrap that belong to a provider which has no machine left.
+func withoutEndpoints(t testing.TB, boot map[string]any, provider string) {
+	t.Helper()
 	names := []string{"llm-" + account(provider, "anthropic"), "llm-" + account(provider, "openai")}
 	emptied := 0
 	for _, c := range boot["static_resources"].(map[string]any)["clusters"].([]any) {
@@ -297,11 +314,6 @@ func withoutEndpoints(t testing.TB, bootstrap []byte, provider string) []byte {
 	if emptied == 0 {
 		t.Fatalf("no cluster of %v in the bootstrap, want one to empty", names)
 	}
-	out, err := sigsyaml.Marshal(boot)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 // names of a map, sorted, for messages.

@@ -59,6 +59,16 @@ func (m metrics) sum(name string, labels ...string) float64 {
 	return total
 }
 
+// count is how many samples of a name there are.
+func (m metrics) count(name string) (n int) {
+	for _, s := range m {
+		if s.name == name {
+			n++
+		}
+	}
+	return n
+}
+
 func (s sample) has(labels []string) bool {
 	for i := 0; i < len(labels); i += 2 {
 		if s.labels[labels[i]] != labels[i+1] {

@@ -30,7 +30,12 @@ type plan struct {
 	socket   bool     // Envoy reaches the service through a socket file
 	nats     *cluster // the store that the replicas share; nil: each has its own
 	chains   []chain
+	idle     bool        // it waits more than it works, and takes no slot
 	edit     func(*file) // the last word on the config
+	// before stands before a provider; nil: nothing does.
+	before func(provider string, h http.Handler) http.Handler
+	// bootstrap is the last word on Envoy's; nil: it stays.
+	bootstrap func(map[string]any)
 }
 
 // Stack is providers, service and a real Envoy, running.
@@ -67,8 +72,10 @@ var slots = make(chan struct{}, 2)
 // startStack starts everything and waits until it serves.
 func startStack(t *testing.T, p plan) *Stack {
 	t.Helper()
-	slots <- struct{}{}
-	t.Cleanup(func() { <-slots })
+	if !p.idle {
+		slots <- struct{}{}
+		t.Cleanup(func() { <-slots })
+	}
 	if p.envoy == "" {
 		p.envoy = envoyMain
 	}
@@ -126,7 +133,11 @@ func leaf(t *testing.T, ca *scripted.CA, name string) *tls.Certificate {
 func (s *Stack) serve(t *testing.T, name, host string, cert *tls.Certificate) {
 	t.Helper()
 	p := scripted.New(name, scripted.Options{Models: []string{model(name)}})
-	server, err := scripted.Serve(p, "127.0.0.1:0", cert)
+	var h http.Handler = p
+	if s.plan.before != nil {
+		h = s.plan.before(name, p)
+	}
+	server, err := scripted.Serve(h, "127.0.0.1:0", cert)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +255,7 @@ func (s *Stack) runEnvoy(t testing.TB, name, config string) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("extproc envoy: %w", err)
 	}
-	write(t, bootstrap, withoutEndpoints(t, out, "empty"))
+	write(t, bootstrap, s.edited(t, out))
 	program, err := envoys[s.plan.envoy]()
 	if err != nil {
 		return nil, err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -122,15 +123,23 @@ func (a *app) register(reg *prometheus.Registry) {
 func (a *app) offers(reg *prometheus.Registry) admin.Options {
 	return admin.Options{
 		Metrics: reg, Ready: a.isReady, Switch: a.degraded.flip, Local: a.cfg.Server.Admin.Local(),
-		Token: func() string {
-			token, _ := a.processor.Book().Config.Server.AdminToken.Value() // absent: none
-			return token
-		},
+		Token: a.adminToken,
 		Job: func(ctx context.Context, id string) (int, []byte) {
 			ans := a.degraded.ladder.AnyJob(ctx, id)
 			return ans.Status, ans.Body
 		},
 	}
+}
+
+// adminToken is what callers of the admin listener must show, "" where the config asks for nothing. While what it asks for
+// is not there, nobody knows it.
+func (a *app) adminToken() string {
+	secret := a.processor.Book().Config.Server.AdminToken
+	token, err := secret.Value()
+	if err != nil && secret.Ref() != "" {
+		return rand.Text()
+	}
+	return token
 }
 
 func (a *app) storeUp() float64 {

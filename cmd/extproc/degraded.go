@@ -24,8 +24,9 @@ import (
 const (
 	// jobLease is how long a job, or a notice, stays with a replica that does not say that it is still at it.
 	jobLease = 30 * time.Second
-	// switchOff is the value of a chain in the bucket of switches.
+	// The values of a chain in the bucket of switches; none is on.
 	switchOff = "off"
+	switchOn  = "on"
 )
 
 // degraded is what serves when nothing answers, and what catches up afterwards.
@@ -70,7 +71,27 @@ func newDegraded(s *store.Store, p *processor.Processor, reg prometheus.Register
 	}
 	reg.MustRegister(recovery.NewQueueCollector(context.Background(), func() []string { return queued(cfg()) }, jobs.Stats))
 	p.Degrade(d.ladder, d.closed)
+	d.learn(s)
 	return d, nil
+}
+
+// learn takes over the switches that the store has, if it is there: a chain that is off must serve nobody while their
+// watch begins.
+func (d *degraded) learn(s *store.Store) {
+	ctx, cancel := context.WithTimeout(context.Background(), learnPatience)
+	defer cancel()
+	for _, ch := range d.processor.Book().Config.Chains {
+		if s.Ready() != nil {
+			return
+		}
+		switch e, err := d.switches.Get(ctx, ch.Name); {
+		case err == nil:
+			d.turn(e)
+		case !errors.Is(err, store.ErrNotFound):
+			d.log.Warn("the switches of the chains are not known at the start", "error", err.Error())
+			return
+		}
+	}
 }
 
 // newQueue lays the jobs out in the store: what waits is bounded, and refused beyond it.
@@ -172,15 +193,11 @@ func (d *degraded) flip(ctx context.Context, chain string, off bool) error {
 	if d.processor.Book().Config.ChainNamed(chain) == nil {
 		return admin.ErrUnknown
 	}
-	var err error
+	value := switchOn // A watch says nothing of a value that was deleted before it began.
 	if off {
-		_, err = d.switches.Put(ctx, chain, []byte(switchOff), 0)
-	} else {
-		err = d.switches.Delete(ctx, chain, 0)
+		value = switchOff
 	}
-	if errors.Is(err, store.ErrNotFound) {
-		return nil
-	}
+	_, err := d.switches.Put(ctx, chain, []byte(value), 0)
 	if err == nil {
 		d.log.Warn("chain switched", "chain", chain, "off", off)
 	}

@@ -72,12 +72,12 @@ func (p *Provider) answer(what func(*exchange) *refusal) http.HandlerFunc {
 
 // read takes the request in and records it; before is how many of its script id came earlier.
 func (x *exchange) read() (before int, err error) {
-	hash, body := sha256.New(), &bytes.Buffer{}
+	came, hash, body := time.Now(), sha256.New(), &bytes.Buffer{}
 	size, err := io.Copy(io.MultiWriter(hash, body), x.r.Body)
 	x.body = decoded(x.r.Header.Get("content-encoding"), body.Bytes())
 	_ = json.Unmarshal(x.body, &x.ask) // not JSON: no model, not streamed
 	x.req = newRequest(x.r)
-	x.req.Size, x.req.SHA256 = size, hex.EncodeToString(hash.Sum(nil))
+	x.req.At, x.req.Size, x.req.SHA256 = came, size, hex.EncodeToString(hash.Sum(nil))
 	x.req.Body = bytes.Clone(x.body[:min(len(x.body), keptBody)])
 	x.req.Model, x.req.Stream = x.ask.Model, x.ask.Stream
 	return x.p.log.add(x.req), err
@@ -89,7 +89,7 @@ func newRequest(r *http.Request) *Request {
 
 // finish closes the record of a request. A context that ended before its handler is a client that left.
 func (p *Provider) finish(req *Request, r *http.Request) {
-	p.log.update(func() { req.Done, req.Gone = true, r.Context().Err() != nil })
+	p.log.update(func() { req.Done, req.Ended, req.Gone = true, time.Now(), r.Context().Err() != nil })
 }
 
 func (x *exchange) act() error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 )
 
 // keptBody is how much of a request body is kept for assertions, in bytes.
@@ -28,8 +29,10 @@ type Request struct {
 
 	Refused string // why, of a platform that was not asked as it wants to be
 
-	Done bool // nothing more is sent
-	Gone bool // the client went away first
+	At    time.Time // when its headers had come
+	Done  bool      // nothing more is sent
+	Ended time.Time // since when
+	Gone  bool      // the client went away first
 }
 
 // log keeps the requests of a provider.

@@ -108,9 +108,23 @@ func (t *Try) Advances(v classify.Verdict) bool { return t.course.advances(v, &t
 // and a later slot may be tried now.
 func (t *Try) More(v classify.Verdict) bool {
 	c := t.course
-	this := Past{Attempt: c.x.Attempt, At: time.Now(), Slot: t.Index, Rung: t.Rung, Target: t.Target.Name, Verdict: v}
-	c.past = append(slices.Clip(c.past), this)
+	c.past = t.after(v)
 	return t.Advances(v) && c.more(t.Index)
+}
+
+// Downshifts says whether an exchange that a rate limit has led to the queue (on.rate_limited: queue), which did not take
+// it, has a downshift rung that may be tried now.
+func (t *Try) Downshifts(v classify.Verdict) bool {
+	c := t.course
+	c.past = t.after(v)
+	return c.more(t.Index)
+}
+
+// after is what will be remembered of the exchange once this attempt has ended with v.
+func (t *Try) after(v classify.Verdict) []Past {
+	x := t.course.x
+	this := Past{Attempt: x.Attempt, At: time.Now(), Slot: t.Index, Rung: t.Rung, Target: t.Target.Name, Verdict: v}
+	return append(slices.Clip(t.course.past), this)
 }
 
 // Report tells the target's breaker, once, what the attempt came to. A rate limit becomes a cooldown of

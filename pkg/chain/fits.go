@@ -37,6 +37,9 @@ func (c *course) rules(was *Past, s *Slot) bool {
 	from := c.find(was.Target)
 	member := from != nil && from.Rung == s.Rung
 	switch was.Verdict.Class {
+	case classify.RateLimited:
+		// What comes after the queue on the ladder is the downshift.
+		return c.Chain.On.RateLimited == "queue" && !s.Downshift
 	case classify.ContextLength:
 		return member || c.Chain.On.ContextLength == "larger" && !s.Larger
 	case classify.Refusal:

@@ -142,6 +142,8 @@ func (c *compiler) off(p string, f *fileOff) Off {
 		off.Status = 200
 	case off.Status < 400 || off.Status > 599:
 		c.fault(status, "must be 400 to 599, got %d", off.Status)
+	case off.Status == 507:
+		c.fault(status, "507 is how Envoy says that this service is missing, and would be tried again: choose another")
 	}
 	c.required(at(p, "message"), f.Message)
 	return off

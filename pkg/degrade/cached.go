@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"understudy/pkg/degrade/cache"
@@ -15,6 +16,8 @@ import (
 const (
 	// keepBacklog is how many answers wait to be kept; more are dropped, as the cache must not slow anybody down.
 	keepBacklog = 32
+	// keepBytes bounds those that wait together with their requests, which may be large, in bytes.
+	keepBytes = 64 << 20
 	// keepBound ends the keeping of one.
 	keepBound = 5 * time.Second
 	// findBound ends the search for one, as other modes may come after it.
@@ -35,10 +38,12 @@ type good struct {
 	at time.Time
 }
 
+// request is q as the cache knows it. A query may ask for another version of an API, as a beta does.
 func (q *Ask) request() cache.Request {
+	_, query, _ := strings.Cut(q.Path, "?")
 	return cache.Request{
-		Chain: q.Chain.Name, Tenant: q.Tenant, API: q.API, Path: q.Endpoint,
-		Version: q.Headers["anthropic-version"], Beta: q.Headers["anthropic-beta"], Body: q.Body,
+		Chain: q.Chain.Name, Tenant: q.Tenant, API: q.API, Path: q.Endpoint + "?" + query,
+		Version: q.Headers["anthropic-version"], Beta: q.Headers["anthropic-beta"] + "," + q.Headers["openai-beta"], Body: q.Body,
 	}
 }
 
@@ -75,10 +80,25 @@ func cacheLabel(e cache.Entry) string {
 
 // Keep keeps a good answer to q in the background, or drops it when too much waits already.
 func (l *Ladder) Keep(q *Ask, g Good) {
-	select {
-	case l.good <- good{q, g, time.Now()}:
-	default:
+	w := good{q, g, time.Now()}
+	if l.waiting.Add(w.size()) > keepBytes {
+		l.waiting.Add(-w.size())
+		return
 	}
+	select {
+	case l.good <- w:
+	default:
+		l.waiting.Add(-w.size())
+	}
+}
+
+// size is what g holds in memory, about, in bytes.
+func (g good) size() int64 {
+	n := len(g.q.Body)
+	for _, p := range g.Pieces {
+		n += len(p)
+	}
+	return int64(n)
 }
 
 // Run keeps what it is given until ctx is done.
@@ -87,6 +107,7 @@ func (l *Ladder) Run(ctx context.Context) {
 		select {
 		case g := <-l.good:
 			l.keep(ctx, g)
+			l.waiting.Add(-g.size())
 		case <-ctx.Done():
 			return
 		}

@@ -5,9 +5,8 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
-
-	"github.com/tidwall/gjson"
 
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
@@ -23,7 +22,8 @@ type Ladder struct {
 	Jobs  *queue.Queue // nil: nothing is queued
 	Log   *slog.Logger
 
-	good chan good // what Run is to keep
+	good    chan good    // what Run is to keep
+	waiting atomic.Int64 // bytes in it
 }
 
 // New makes a Ladder of a cache and a queue.
@@ -42,6 +42,7 @@ type Ask struct {
 	Broken   bool
 	Model    string
 	Stream   bool
+	Usage    bool   // of a stream of Chat: it was asked for
 	Accepts  string // x-llm-degrade
 	Tenant   string // "" where all callers are one
 	Private  bool   // whose it is is not known: it shares nothing
@@ -58,7 +59,7 @@ func Accepts(header, mode string) bool {
 		return true
 	}
 	modes := strings.Split(header, ",")
-	return slices.ContainsFunc(modes, func(m string) bool { return strings.TrimSpace(m) == mode })
+	return slices.ContainsFunc(modes, func(m string) bool { return strings.EqualFold(strings.TrimSpace(m), mode) })
 }
 
 // Off is the chain's `off` answer.
@@ -74,8 +75,7 @@ func Off(q *Ask) Answer {
 // saying is text as an answer to q.
 func (q *Ask) saying(text string) Saying {
 	return Saying{
-		Model: q.Model, ID: q.Exchange, Text: text, Stream: q.Stream,
-		Usage: gjson.GetBytes(q.Body, "stream_options.include_usage").Bool(), Created: q.Start,
+		Model: q.Model, ID: q.Exchange, Text: text, Stream: q.Stream, Usage: q.Usage, Created: q.Start,
 	}
 }
 

@@ -24,6 +24,7 @@ func TestWhichDegradedModeAnswers(t *testing.T) {
 		{"a caller's list is not split", []string{"off"}, "cache, off ,queue", true},
 		{"a caller that accepts only others gets off", []string{"off"}, "cache,queue", false},
 		{"a caller that accepts nothing known gets off", []string{"off"}, "none", false},
+		{"a caller who writes OFF is refused it", []string{"off"}, "OFF", true},
 		{"half a name is a name", []string{"off"}, "of,offf", false},
 		{"an empty list accepts everything", []string{"off"}, ",", false},
 	}

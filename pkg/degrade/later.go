@@ -22,6 +22,9 @@ func (l *Ladder) later(ctx context.Context, q *Ask) (Answer, error) {
 	if l.Jobs == nil || q.NoStore || q.Private || q.Broken {
 		return Answer{}, nil
 	}
+	if gjson.GetBytes(q.Body, "background").Bool() { // its answer would be another promise
+		return Answer{}, nil
+	}
 	if _, err := cache.KeyOf(q.request(), false); errors.Is(err, cache.ErrPrivate) || errors.Is(err, cache.ErrUnread) {
 		return Answer{}, nil
 	}

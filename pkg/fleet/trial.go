@@ -86,8 +86,12 @@ func (f *Fleet) try(ctx context.Context, t Target, x *trial) {
 	}
 }
 
-// taken says whether another replica has the trial; if not it is this one's. Without a store every replica has it.
+// taken says whether another replica has the trial; if not it is this one's. Without a store every replica has it. Who
+// is alone has it in any case: what the store could name is itself, before it died.
 func (f *Fleet) taken(ctx context.Context, t Target, x *trial) bool {
+	if f.o.Alone {
+		return false
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	rev, err := f.o.Trials.Create(ctx, x.key(t), []byte(f.o.Replica), tenure+margin)

@@ -51,3 +51,26 @@ func TestAfterATrialInVainAnotherReplicaMayTry(t *testing.T) {
 		stop(r...)
 	})
 }
+
+func TestASingleNodeThatWasKilledTriesAgainAtOnce(t *testing.T) {
+	for _, probe := range []bool{false, true} {
+		s := settings()
+		s.Probe = probe
+		in(t, s, 0, func(t *testing.T, w *world, p *provider, _ []*replica) {
+			alone := func(o *Options) { o.Alone = true }
+			p.is(breaker.Success, 20*time.Second)
+			first := start(t, "first", w.node(), s, p, alone)
+			first.fail(5)
+			time.Sleep(time.Minute + few) // it is half-open, and the trial is its own
+			first.kill()
+			p.is(breaker.Success, 0)
+			again := start(t, "again", w.node(), s, p, alone)
+			time.Sleep(few)
+			if !probe && !again.call(breaker.Success) {
+				t.Error("the first request after the restart does not pass, want that it is the trial")
+			}
+			expect(t, breaker.Closed, again)
+			stop(again)
+		})
+	}
+}

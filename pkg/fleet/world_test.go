@@ -351,7 +351,7 @@ func (w *world) replica(t testing.TB, s breaker.Settings, p *provider) *replica 
 	return start(t, name, w.node(), s, p)
 }
 
-func start(t testing.TB, name string, n *node, s breaker.Settings, p *provider) *replica {
+func start(t testing.TB, name string, n *node, s breaker.Settings, p *provider, edit ...func(*Options)) *replica {
 	r := &replica{name: name, node: n}
 	r.breaker = breaker.New(target, s, func(tr breaker.Transition) {
 		r.mu.Lock()
@@ -359,9 +359,13 @@ func start(t testing.TB, name string, n *node, s breaker.Settings, p *provider) 
 		r.heard = append(r.heard, tr)
 	})
 	r.target = Target{Name: target, Breaker: r.breaker, Probe: s.Probe, Ratio: s.Ratio > 0}
-	r.fleet = New(Options{Replica: name, Targets: func() []Target { return []Target{r.target} }, News: n,
+	o := Options{Replica: name, Targets: func() []Target { return []Target{r.target} }, News: n,
 		Probe:  func(ctx context.Context, _ string) { r.probe(ctx, p) },
-		Truths: bucket{n, "truths"}, Cooldowns: bucket{n, "cooldowns"}, Trials: bucket{n, "trials"}})
+		Truths: bucket{n, "truths"}, Cooldowns: bucket{n, "cooldowns"}, Trials: bucket{n, "trials"}}
+	for _, e := range edit {
+		e(&o)
+	}
+	r.fleet = New(o)
 	r.fleet.Start(t.Context())
 	return r
 }

@@ -27,7 +27,6 @@ type memory struct {
 	calls   map[string]int
 	changed map[chan store.Entry]struct{} // of watches
 	deaf    bool                          // watches hear nothing
-	deletes []string
 }
 
 type stored struct {
@@ -185,7 +184,7 @@ func (m *memory) called(op string) int {
 	return m.calls[op]
 }
 
-// only says what a bucket has: for damage and bounds.
+// each changes the values in place.
 func (m *memory) each(f func(key string, s *stored)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -295,7 +294,7 @@ func (x *waiting) want(t *testing.T, want string) {
 	select {
 	case <-x.done:
 		if x.got != want {
-			t.Errorf("Wait() = %s, want %s", x.got, want)
+			t.Errorf("Wait() = %.200s, want %.200s", x.got, want)
 		}
 	default:
 		t.Fatalf("Wait() goes on, want %s", want)

@@ -32,8 +32,9 @@ var (
 	ErrBusy = errors.New("too many requests wait for another with their idempotency key")
 )
 
-// Claims keeps small values: *store.Bucket. All of them are watched, so that answers lie elsewhere. A bucket with a bound
-// must refuse what is too much (store.BucketOptions.Keep): a claim that made room for another would be run twice.
+// Claims keeps small values, some 300 bytes for each key until its window is over: *store.Bucket. All of them are watched,
+// so that answers lie elsewhere, and every watch has the hashes of all keys in memory. A bucket with a bound must refuse
+// what is too much (store.BucketOptions.Keep): a claim that made room for another would be run twice.
 type Claims interface {
 	Get(ctx context.Context, key string) (store.Entry, error)
 	Create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error)

@@ -284,7 +284,7 @@ func (a *attempt) outcome(v classify.Verdict) string {
 	switch {
 	case !a.returns(v):
 		return outcomeFailed
-	case a.try.Downshift:
+	case a.mode != "":
 		return outcomeDegraded
 	case a.try.Rung > 0:
 		return outcomeFallback

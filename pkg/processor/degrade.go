@@ -1,11 +1,15 @@
 package processor
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
+	"understudy/pkg/chain"
 	"understudy/pkg/classify"
 	"understudy/pkg/degrade"
 	"understudy/pkg/provider"
@@ -27,25 +31,33 @@ type keepsake struct {
 	bytes  int64
 }
 
-// modes is the chain's ladder from index from up to the mode until; "" is its end.
-func (a *attempt) modes(from int, until string) []string {
-	all := a.chain.Degrade[from:]
-	if i := slices.Index(all, until); i >= 0 {
-		return all[:i]
+// instead is the part of the ladder that may answer instead of a failure v; down says that a downshift rung has its turn
+// behind it.
+func (a *attempt) instead(v classify.Verdict) (modes []string, down bool) {
+	all := a.chain.Degrade
+	queue, downshift := slices.Index(all, "queue"), slices.Index(all, "downshift")
+	switch {
+	case a.try.Downshift: // what comes before has had its turn
+		return all[downshift:], false
+	case !a.queues(v):
+		return all, false
+	case queue < downshift && a.try.Downshifts(v):
+		return all[queue:downshift], true
 	}
-	return all
+	return all[queue:], false
 }
 
-// instead is the part of the ladder that may answer instead of a failure v.
-func (a *attempt) instead(v classify.Verdict) []string {
-	from := 0
-	switch {
-	case v.Class == classify.RateLimited && a.chain.On.RateLimited == "queue":
-		from = slices.Index(a.chain.Degrade, "queue")
-	case a.try.Downshift: // what comes before has had its turn
-		from = slices.Index(a.chain.Degrade, "downshift")
+// queues says that v leads to the queue, whatever targets are left.
+func (a *attempt) queues(v classify.Verdict) bool {
+	return v.Class == classify.RateLimited && a.chain.On.RateLimited == "queue"
+}
+
+// before is the part of the ladder before the downshift, unless a rate limit has led past it.
+func (a *attempt) before() []string {
+	if slices.ContainsFunc(a.past, func(was chain.Past) bool { return a.queues(was.Verdict) }) {
+		return nil
 	}
-	return a.modes(max(0, from), "")
+	return a.chain.Degrade[:slices.Index(a.chain.Degrade, "downshift")]
 }
 
 // climb answers with the first of the modes that can.
@@ -80,7 +92,33 @@ func (a *attempt) degraded(ans degrade.Answer, mode string) {
 	a.explain(m)
 	a.replace(ans, m)
 	a.concludeOwn(ans)
-	a.p.account(a, a.lastFailure(), outcome)
+	a.p.account(a, a.lastFailure(), a.unless(outcome))
+}
+
+// unless is outcome, unless the client has left while the degraded modes were asked.
+func (a *attempt) unless(outcome string) string {
+	if a.ctx.Err() != nil {
+		return outcomeCanceled
+	}
+	return outcome
+}
+
+// switchedOff answers for a chain that is off: no target failed, and no retry of the client's will find one. A job gets
+// no answer, as what the switch says would be its result for good: it waits.
+func (a *attempt) switchedOff() {
+	if a.run {
+		a.finish()
+		a.refuse(http.StatusServiceUnavailable, "unavailable", "this chain is switched off")
+		return
+	}
+	ans, m := degrade.Off(a.ask()), &mutation{}
+	m.set("x-llm-attempts", strconv.Itoa(max(1, a.head.exchange.Attempt)))
+	if ans.Status >= 400 {
+		m.set("x-should-retry", "false")
+	}
+	a.mode = "off"
+	a.replace(ans, m)
+	a.p.account(a, classify.Verdict{}, outcomeDegraded)
 }
 
 // ask is the request as the degraded modes want to know it.
@@ -88,7 +126,7 @@ func (a *attempt) ask() *degrade.Ask {
 	_, endpoint := provider.Endpoint(a.head.path())
 	return &degrade.Ask{
 		Chain: a.chain, API: a.api, Path: provider.Anonymous(a.head.target), Endpoint: endpoint, Headers: a.head.kept(),
-		Body: a.body.Plain(), Broken: a.body.Broken, Model: a.body.Model, Stream: a.body.Stream,
+		Body: a.body.Plain(), Broken: a.body.Broken, Model: a.body.Model, Stream: a.body.Stream, Usage: a.body.Usage,
 		Accepts: a.head.degrade, Tenant: a.head.tenant, Private: a.unknownTenant(), NoStore: a.head.noStore,
 		Key: a.key(), Exchange: a.head.exchange.ID, Start: a.head.exchange.Start, Returns: a.plan.Returns(),
 	}
@@ -105,7 +143,7 @@ func (a *attempt) key() string {
 	if a.head.idempotencyKey != "" {
 		return a.head.idempotencyKey
 	}
-	return "understudy-" + a.head.exchange.ID
+	return "understudy-" + cmp.Or(a.head.exchange.ID, rand.Text()) // without a front nobody may have named it
 }
 
 // retains says that the request is kept after it has gone to its target, as a degraded mode may need it.
@@ -127,10 +165,11 @@ func (a *attempt) cacheable() bool {
 		w.contentEncoding == "" && !a.head.noStore && !a.body.Broken && !a.unknownTenant()
 }
 
-// collect copies a piece of the answer, as far as there is room: the cache is no reason to refuse anybody.
+// collect copies a piece of the answer, as far as there is room: the cache is no reason to refuse anybody. What it keeps,
+// the request too, gives way while half of the room is left.
 func (a *attempt) collect(p []byte) {
 	n := int64(len(p))
-	if a.copy.bytes+n > maxCopy || !a.reserve(n) {
+	if a.copy.bytes+n > maxCopy || a.p.inflight.Load() > a.book.Config.Server.MaxInflightBody/2 || !a.reserve(n) {
 		a.forget()
 		return
 	}

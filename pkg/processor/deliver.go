@@ -62,7 +62,7 @@ func (a *attempt) label(m *mutation) {
 	if a.try.Rung > 0 {
 		a.because(m, a.try.Index)
 	}
-	if a.try.Downshift {
+	if a.try.Downshift && !fails(a.answer.resp.Verdict()) {
 		a.mode = "downshift"
 		m.set("x-llm-degraded", a.mode)
 	}
@@ -192,13 +192,20 @@ func (a *attempt) last(v classify.Verdict) {
 	}
 	past := a.pastOf(v)
 	a.past = append(slices.Clone(a.past), past)
-	if v.Class != classify.ContextLength && a.climb(a.instead(v)) {
-		a.report(v)
-		return
+	if v.Class != classify.ContextLength {
+		modes, down := a.instead(v)
+		switch {
+		case a.climb(modes):
+			a.report(v)
+			return
+		case down && !a.run:
+			a.failOver(v)
+			return
+		}
 	}
 	hint := a.hint()
 	tell, ok := chain.Telling(a.past)
-	if ok && tell.Slot == past.Slot && isError(a.answer.status) && a.state == holding {
+	if ok && tell.Slot == past.Slot && isError(a.answer.status) && a.state == holding && a.refused == "" {
 		a.pass(v, hint)
 		return
 	}
@@ -220,7 +227,7 @@ func (a *attempt) pass(v classify.Verdict, m *mutation) {
 
 // spent is the answer of an exchange for which no attempt is left to make.
 func (a *attempt) spent() {
-	if a.climb(a.modes(0, "")) {
+	if a.climb(a.chain.Degrade) {
 		return
 	}
 	tell, ok := chain.Telling(a.past)
@@ -253,7 +260,7 @@ func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
 		a.replace(ans, m)
 		a.concludeOwn(ans)
 	}
-	a.p.account(a, a.lastFailure(), outcomeFailed)
+	a.p.account(a, a.lastFailure(), a.unless(outcomeFailed))
 }
 
 // explain says after how many attempts, and why, the chain has no answer.

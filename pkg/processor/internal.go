@@ -16,7 +16,7 @@ func (a *attempt) internal(noBody bool) {
 	switch {
 	case err != nil:
 		a.refuse(http.StatusForbidden, "forbidden", "x-llm-internal is not for clients")
-	case purpose == token.Job && cfg.ChainNamed(name) != nil && cfg.ChainNamed(name).API.Has(a.head.path()):
+	case purpose == token.Job && a.head.method == http.MethodPost && runs(cfg.ChainNamed(name), a.head.path()):
 		a.run, a.chain = true, cfg.ChainNamed(name)
 		a.upload(noBody)
 	case a.head.exchange.Attempt > 1:
@@ -33,6 +33,10 @@ func (a *attempt) internal(noBody bool) {
 		a.refuse(http.StatusNotFound, "not_found", "this configuration does not know what x-llm-internal names")
 	}
 }
+
+// runs says whether a chain, nil for one that is gone, takes jobs of a path. Where it observes, its answers do not say
+// what they are, and a job would be paid for again and again.
+func runs(c *config.Chain, path string) bool { return c != nil && !c.Observe && c.API.Has(path) }
 
 // probe sends a probe's request to its target; the prober has shaped it for the model that it asks.
 func (a *attempt) probe(body []byte) {

@@ -137,12 +137,12 @@ func (p *Processor) isOff(c *config.Chain) bool {
 	return c.Off.Force || off != nil && (*off)[c.Name]
 }
 
-// Pace is the share of its usual rate at which a chain may run jobs now, 0 to 1. A chain that
-// is switched off takes none.
+// Pace is the share of its usual rate at which a chain may run jobs now, 0 to 1. A chain that is switched off takes none,
+// nor does one that only observes: a job is run along its chain, which decides nothing there.
 func (p *Processor) Pace(chain string) float64 {
 	book := p.Book()
 	c := book.Config.ChainNamed(chain)
-	if c == nil || p.isOff(c) {
+	if c == nil || c.Observe || p.isOff(c) {
 		return 0
 	}
 	return book.Plan(c).Pace()

@@ -181,12 +181,12 @@ func (a *attempt) begin() {
 		a.past = a.p.remember(x)
 	}
 	a.clock.start(x.Start.Add(a.chain.Deadlines.Total))
-	if a.chain.Observe {
-		a.observe(x)
+	if a.p.isOff(a.chain) {
+		a.switchedOff()
 		return
 	}
-	if a.p.isOff(a.chain) {
-		a.degraded(degrade.Off(a.ask()), "off")
+	if a.chain.Observe {
+		a.observe(x)
 		return
 	}
 	if !time.Now().Before(a.clock.total) {
@@ -206,7 +206,7 @@ func (a *attempt) begin() {
 	case try.Wait > 0:
 		a.state = waiting
 		a.clock.wait(time.Now().Add(try.Wait))
-	case try.Downshift && a.climb(a.modes(0, "downshift")):
+	case try.Downshift && a.climb(a.before()):
 		try.Release()
 	default:
 		a.take(try)

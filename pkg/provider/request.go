@@ -29,6 +29,7 @@ func Headers() []string {
 type Request struct {
 	Model  string
 	Stream bool
+	Usage  bool // of Chat: stream_options.include_usage
 	Broken bool // not a JSON object: it goes on as it came, and its provider will say what is wrong
 
 	route    route
@@ -92,6 +93,8 @@ func (r *Request) member(key string, value gjson.Result) {
 		r.tier = strings.Clone(value.Str)
 	case key == "speed":
 		r.speed = strings.Clone(value.Str)
+	case key == "stream_options":
+		r.Usage = value.Get("include_usage").Type == gjson.True
 	}
 }
 

@@ -89,6 +89,29 @@ func TestADiskThatIsFullIsToldAndHealsWhenItHasRoom(t *testing.T) {
 	}
 }
 
+// A stream that had no write while the disk was full is well, and hides that the others' server refuses for good.
+func TestOneBucketOfAFullDiskHealsBesideOneThatNeverSuffered(t *testing.T) {
+	dir := smallDisk(t)
+	s := openStore(t, Options{Dir: dir})
+	busy, quiet := s.Bucket(BucketOptions{Name: "busy"}), s.Bucket(BucketOptions{Name: "quiet"})
+	put := func(b *Bucket, size int) error {
+		_, err := b.Put(bounded(t), "k", make([]byte, size), 0)
+		return err
+	}
+	if err := errors.Join(put(busy, 1), put(quiet, 1)); err != nil {
+		t.Fatal(err)
+	}
+	free := fill(t, dir)
+	if err := put(busy, 100<<10); !errors.Is(err, ErrDown) {
+		t.Errorf("Put() on a full disk = %v, want ErrDown", err)
+	}
+	if err := put(quiet, 1); err != nil { // into what was laid out before
+		t.Skipf("the other bucket has no room of its own: %v", err)
+	}
+	free()
+	eventually(t, "both buckets", func() error { return errors.Join(put(busy, 100<<10), put(quiet, 1)) })
+}
+
 func TestTheStoresOwnShareOfADiskEndsWithErrFull(t *testing.T) {
 	s := openStore(t, Options{Dir: smallDisk(t)})
 	b := s.Bucket(BucketOptions{Name: "b"})

@@ -34,6 +34,7 @@ func (s *Store) startEmbedded(_ context.Context, o ...nats.Option) (*nats.Conn, 
 	if err != nil {
 		return nil, nil, err
 	}
+	s.erred.Store(false)
 	l := &serverLog{store: s}
 	srv.SetLoggerV2(l, false, false, false)
 	stop := func() { srv.Shutdown(); srv.WaitForShutdown() }
@@ -107,6 +108,7 @@ func (l *serverLog) keep(format string, v []any) {
 
 func (l *serverLog) Errorf(format string, v ...any) {
 	l.keep(format, v)
+	l.store.erred.Store(true)
 	l.store.doubt()
 }
 

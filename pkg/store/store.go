@@ -102,6 +102,7 @@ type Store struct {
 	dropped atomic.Uint64
 	losses  atomic.Uint64
 	doubts  atomic.Uint64 // grows when a write went unanswered: buckets must prove that they take writes
+	erred   atomic.Bool   // the embedded server that runs has complained of an error
 
 	news  chan news
 	nudge chan struct{} // asks run to look at the session now
@@ -341,8 +342,8 @@ func (s *Store) suspect() {
 	}
 }
 
-// check looks at JetStream and at every bucket. well says that all of it answers; an error, that none of it does: then
-// another server may do better.
+// check looks at JetStream and at every bucket. well says that all of it answers; an error, that another server may do
+// better: none of it answers, or a part does not although its disk has room again.
 func (s *Store) check(ses *session) (well bool, err error) {
 	ctx, cancel := context.WithTimeout(ses.ctx, checkBound)
 	defer cancel()
@@ -353,7 +354,7 @@ func (s *Store) check(ses *session) (well bool, err error) {
 			outages = append(outages, err)
 		}
 	}
-	if len(errs) > 0 && len(outages) < len(errs) {
+	if len(errs) > 0 && len(outages) < len(errs) && !(len(outages) > 0 && s.healed()) {
 		return errors.Join(errs...) == nil, nil
 	}
 	if len(outages) > 0 {
@@ -363,6 +364,12 @@ func (s *Store) check(ses *session) (well bool, err error) {
 		return false, fmt.Errorf("JetStream does not answer: %w", err)
 	}
 	return true, nil
+}
+
+// healed says that an embedded server which had an error could do better as a new one. A stream of which one write
+// failed refuses all that follow for as long as its server lives, beside others that had no write at the time.
+func (s *Store) healed() bool {
+	return s.opt.Dir != "" && s.erred.Load() && probeDir(s.opt.Dir) == nil
 }
 
 // ensureAll looks at all buckets and queues at once and returns an outcome for each.

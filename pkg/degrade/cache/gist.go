@@ -48,10 +48,9 @@ func gist(text string) (said string, shingles []uint64, ok bool) {
 	return strings.Join(words, " ") + "\n" + material, shinglesOf(all), true
 }
 
-// lean is the asking without its politeness and some articles: a greeting before everything else, please or kindly then
-// or after "can you", thanks or please at the very end, and "the" before a word in small letters ("a" counts: a few are
-// not few). That is only for one sentence, alone or with a colon before its material: else a greeting may be what the
-// asking is about, as in "Hello, my friends. Translate this."
+// lean is the asking without its politeness: a greeting before everything else, please or kindly then or after "can you",
+// and thanks or please at the very end. Articles count: the few are not few. That is only for one sentence, alone or with
+// a colon before its material: else a greeting may be what the asking is about, as in "Hello, my friends. Translate this."
 func lean(text string) (words []string, material string, ok bool) {
 	words, material = asking(afterGreeting(text))
 	if material == "" {
@@ -62,7 +61,7 @@ func lean(text string) (words []string, material string, ok bool) {
 	if len(words) == 0 || slices.ContainsFunc(words[:len(words)-1], sentence) {
 		return nil, "", false
 	}
-	return withoutThe(withoutPlease(words)), material, true
+	return withoutPlease(words), material, true
 }
 
 // leads says that the word ends in a colon and is prose else.
@@ -142,18 +141,6 @@ func withoutPlease(words []string) []string {
 		return slices.Delete(words, at, at+1)
 	}
 	return words
-}
-
-// withoutThe takes out each "the" before a word in small letters, "the who" being a band.
-func withoutThe(words []string) []string {
-	kept := words[:0:0]
-	for i, w := range words {
-		the := w == "the" || i == 0 && w == "The"
-		if !the || i+1 == len(words) || !smallWord(words[i+1]) || words[i+1] == "who" {
-			kept = append(kept, w)
-		}
-	}
-	return kept
 }
 
 // withoutThanks takes thanks or please from the end, where a mark or comma sets it apart. A question mark stays.

@@ -27,8 +27,8 @@ var (
 type Request struct {
 	Chain, Tenant string // those of two never share an answer
 	API           classify.API
-	Path          string // of the endpoint
-	Version, Beta string // anthropic-version and anthropic-beta
+	Path          string // of the endpoint, with the query
+	Version, Beta string // anthropic-version; anthropic-beta or openai-beta
 	Body          []byte // the client's JSON, without content encoding; the caller bounds it
 }
 

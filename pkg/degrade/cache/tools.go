@@ -14,7 +14,7 @@ import (
 )
 
 // callsTools says that an answer calls a tool, the client's or the provider's, or holds what such a call gave. A part of
-// an answer whose kind is not known counts as one.
+// an answer whose kind is not known counts as one. It fails for what is no answer, or only the beginning of one.
 func callsTools(api classify.API, contentType string, body []byte) (bool, error) {
 	in := callers[api]
 	if in == nil {
@@ -38,7 +38,22 @@ func inDocument(body []byte, calls func(gjson.Result) bool) (bool, error) {
 	if !gjson.ValidBytes(body) || !doc.IsObject() && !doc.IsArray() {
 		return false, errors.New("it is no JSON object")
 	}
+	if slices.ContainsFunc(doc.Array(), cutOff) {
+		return false, errors.New("a limit cut it off")
+	}
 	return slices.ContainsFunc(doc.Array(), calls), nil
+}
+
+// cutOff says, in any dialect, that an answer was cut off by max_tokens or the context's end, or that an event tells so.
+func cutOff(doc gjson.Result) bool {
+	for _, path := range []string{"stop_reason", "delta.stop_reason", "choices.#.finish_reason", "status", "response.status", "candidates.#.finishReason"} {
+		for _, said := range doc.Get(path).Array() {
+			if oneOf(said, "max_tokens", "model_context_window_exceeded", "length", "incomplete", "MAX_TOKENS") {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func inStream(body []byte, calls func(gjson.Result) bool) (bool, error) {

@@ -66,6 +66,14 @@ func TestAnswersThatAreNone(t *testing.T) {
 		{"a stream of nothing", chat, "text/event-stream", ": ping\n\ndata: [DONE]\n\n"},
 		{"an event that is no JSON", chat, "text/event-stream", "data: {}\n\ndata: {\n\n"},
 		{"a last event that is no JSON", chat, "text/event-stream", "data: {}\n\ndata: {"},
+		{"a message that max_tokens cut", anthropic, "application/json", `{"content":[{"type":"text","text":"x"}],"stop_reason":"max_tokens"}`},
+		{"a message that the context's end cut", anthropic, "application/json", `{"content":[],"stop_reason":"model_context_window_exceeded"}`},
+		{"a stream that max_tokens cut", anthropic, "text/event-stream", "data: {\"delta\":{\"stop_reason\":\"max_tokens\"}}\n\ndata: {\"type\":\"message_stop\"}\n\n"},
+		{"a completion of which one choice was cut", chat, "application/json", `{"choices":[{"finish_reason":"stop"},{"finish_reason":"length"}]}`},
+		{"chunks that were cut", chat, "text/event-stream", "data: {\"choices\":[{\"finish_reason\":\"length\"}]}\n\ndata: [DONE]\n\n"},
+		{"a response that was cut", responses, "application/json", `{"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"},"output":[]}`},
+		{"a response's stream that was cut", responses, "text/event-stream", "data: {\"type\":\"response.incomplete\",\"response\":{\"status\":\"incomplete\"}}\n\n"},
+		{"a candidate that was cut", gemini, "application/json", `{"candidates":[{"finishReason":"MAX_TOKENS"}]}`},
 		{"a dialect without rules", classify.BedrockConverse, "application/json", `{}`},
 	}
 	for _, row := range rows {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"understudy/pkg/store"
 )
 
 // Notice says that a job has ended. One job may have several, all with the job's id.
@@ -46,7 +48,8 @@ func (n Notices) Next(ctx context.Context, chain string) (*Notice, error) {
 		if err != nil {
 			return nil, err
 		}
-		if notice, err := n.open(ctx, item); notice != nil || err != nil {
+		notice, err := n.open(ctx, item)
+		if notice != nil || err != nil && !errors.Is(err, store.ErrSealed) {
 			return notice, err
 		}
 	}
@@ -60,7 +63,7 @@ func (n Notices) open(ctx context.Context, item Item) (*Notice, error) {
 		return nil, item.Done(ctx)
 	}
 	if err != nil {
-		item.leave(ctx, unreadable)
+		item.unread(ctx, err)
 		return nil, err
 	}
 	return &Notice{

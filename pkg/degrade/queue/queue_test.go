@@ -417,3 +417,46 @@ func TestNoJobIsBegunThatAFullStoreCouldNotFinish(t *testing.T) {
 		}
 	})
 }
+
+func TestJobsThatNoKeyOpensHoldUpNoOthers(t *testing.T) {
+	inMemory(t, func(t *testing.T, d *desk) {
+		old := map[string]bool{}
+		for i := range 20 {
+			old["job/"+d.accept(t, ask(fmt.Sprint("old", i))).ID] = true
+		}
+		d.memory.Fault = func(op, key string) queuetest.Fault {
+			if op == "get" && old[key] {
+				return queuetest.Sealed
+			}
+			return queuetest.None
+		}
+		if w, err := d.Next(t.Context(), "chat"); !errors.Is(err, store.ErrSealed) {
+			t.Errorf("Next = %v, %v, want ErrSealed, which somebody should hear of", w, err)
+		}
+		for i := range 20 { // The old ones have come again and again meanwhile.
+			time.Sleep(time.Minute)
+			j := d.accept(t, ask(fmt.Sprint("new", i)))
+			begun := time.Now()
+			w := d.next(t, "chat")
+			if took := time.Since(begun); w.Job.ID != j.ID || took > time.Second {
+				t.Fatalf("Next = %s after %s, want %s at once", w.Job.ID, took, j.ID)
+			}
+			if err := w.Finish(t.Context(), queue.Result{Status: 200}, queue.Done); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := d.Notices().Next(t.Context(), "chat"); err != nil || n.ID != j.ID || n.Done(t.Context()) != nil {
+				t.Fatalf("Notices.Next = %+v, %v, want one of %s", n, err, j.ID)
+			}
+		}
+		if err := d.Sweep(t.Context(), "chat"); err != nil {
+			t.Errorf("Sweep = %v, want nil", err)
+		}
+		d.memory.Fault = nil // The key is back.
+		time.Sleep(20 * time.Minute)
+		for range len(old) {
+			if w := d.next(t, "chat"); !old["job/"+w.Job.ID] {
+				t.Errorf("Next = %s, want one of the old jobs: none is lost", w.Job.ID)
+			}
+		}
+	})
+}

@@ -10,8 +10,11 @@ import (
 )
 
 const (
-	// unreadable is the pause before an item whose record or body cannot be read is delivered again.
+	// unreadable is the pause before an item whose record or body cannot be read is delivered again. For what is sealed by
+	// a key that is not known here it doubles with every delivery, this often: nobody but an operator can change that, and
+	// what was delivered before comes before what waits.
 	unreadable = 5 * time.Second
+	doublings  = 7
 	// pullFor is how long Next waits for an item, and sweepFor Sweep, which knows that there are some.
 	pullFor  = 5 * time.Second
 	sweepFor = time.Second
@@ -38,14 +41,23 @@ type Work struct {
 	noted  bool    // its outcome was counted
 }
 
-// Next takes a chain's next job. It fails with ErrEmpty when none came for a while, and otherwise as the store does.
+// Next takes a chain's next job. It fails with ErrEmpty when none came for a while, with store.ErrSealed when there were
+// only such as no key opens, and otherwise as the store does.
 func (q *Queue) Next(ctx context.Context, chain string) (*Work, error) {
+	none := ErrEmpty
 	for {
 		item, err := pull(ctx, q.Jobs, chain, pullFor)
+		if errors.Is(err, ErrEmpty) {
+			return nil, none
+		}
 		if err != nil {
 			return nil, err
 		}
-		if w, err := q.begin(ctx, item); w != nil || err != nil {
+		w, err := q.begin(ctx, item)
+		switch {
+		case errors.Is(err, store.ErrSealed): // Those behind it may be others.
+			none = err
+		case w != nil || err != nil:
 			return w, err
 		}
 	}
@@ -106,8 +118,17 @@ func (w *Work) start(ctx context.Context, id string) (*Work, error) {
 
 // back leaves an item that cannot be worked on now for later, because of err.
 func (w *Work) back(ctx context.Context, err error) error {
-	w.item.leave(ctx, unreadable)
+	w.item.unread(ctx, err)
 	return err
+}
+
+// unread leaves an item that cannot be read, because of err, for later.
+func (i Item) unread(ctx context.Context, err error) {
+	pause := unreadable
+	if errors.Is(err, store.ErrSealed) {
+		pause <<= min(max(i.Deliveries-1, 0), doublings)
+	}
+	i.leave(ctx, pause)
 }
 
 // leave leaves an item for later, also when ctx has just ended. If that fails it comes back when its time is up.
@@ -210,7 +231,7 @@ func (q *Queue) Sweep(ctx context.Context, chain string) error {
 		rec, _, err := q.read(ctx, string(item.Data))
 		if err == nil && !rec.State.Final() && time.Now().Before(rec.Expires) {
 			young = append(young, item)
-		} else if _, err = q.begin(ctx, item); err != nil {
+		} else if _, err = q.begin(ctx, item); err != nil && !errors.Is(err, store.ErrSealed) {
 			return err
 		}
 	}

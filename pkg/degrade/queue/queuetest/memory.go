@@ -25,12 +25,14 @@ const (
 // Fault is what goes wrong with a call.
 type Fault int
 
-// The faults. Unanswered is a write that was made, and of which the caller hears that the store is down.
+// The faults. Unanswered is a write that was made, and of which the caller hears that the store is down; Sealed is of
+// what no key opens.
 const (
 	None Fault = iota
 	Refused
 	Full
 	Unanswered
+	Sealed
 )
 
 // Memory is a store: all Parts of one Queue.
@@ -85,6 +87,8 @@ func (m *Memory) call(op, key string, f func() error) error {
 		return store.ErrDown
 	case Full:
 		return store.ErrFull
+	case Sealed:
+		return store.ErrSealed
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
