@@ -21,6 +21,15 @@ var caps = map[classify.API][]string{
 	classify.Gemini:            {"maxOutputTokens", "max_output_tokens"}, // of generationConfig
 }
 
+// added is the one of them that bounds an answer which the request does not bound: what a budget sets aside for the
+// answer has to be all that it can be.
+var added = map[classify.API]string{
+	classify.AnthropicMessages: "max_tokens", // Anthropic requires it
+	classify.OpenAIChat:        "max_completion_tokens",
+	classify.OpenAIResponses:   "max_output_tokens",
+	classify.Gemini:            "maxOutputTokens",
+}
+
 // generation are the spellings of Gemini's object of sampling parameters.
 var generation = []string{"generationConfig", "generation_config"}
 
@@ -36,8 +45,9 @@ func (r *Request) planLimits(p plan, l config.Limits) {
 			inner[name] = change{inside: capped(l.MaxOutput)}
 		}
 	}
-	if r.route.api == classify.AnthropicMessages && l.MaxOutput > 0 {
-		inner["max_tokens"] = change{inside: capped(l.MaxOutput), add: strconv.Itoa(l.MaxOutput)} // Anthropic requires it
+	if l.MaxOutput > 0 && !r.limited() {
+		name := added[r.route.api]
+		inner[name] = change{inside: capped(l.MaxOutput), add: strconv.Itoa(l.MaxOutput)}
 	}
 	for _, name := range l.Drop {
 		p[name], inner[name] = change{drop: true}, change{drop: true}
@@ -50,6 +60,15 @@ func (r *Request) planLimits(p plan, l config.Limits) {
 			p[name] = change{inside: func(e *editor, v gjson.Result) { e.object(v, inner) }}
 		}
 	}
+	if l.MaxOutput > 0 && !r.root().Get(generation[0]).Exists() && !r.root().Get(generation[1]).Exists() {
+		p[generation[0]] = change{add: `{"maxOutputTokens":` + strconv.Itoa(l.MaxOutput) + `}`}
+	}
+}
+
+// limited says that the request bounds its answer.
+func (r *Request) limited() bool {
+	_, known := added[r.route.api]
+	return !known || r.MaxTokens() > 0
 }
 
 // capped lowers a number to most.
