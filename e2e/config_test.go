@@ -72,6 +72,7 @@ type fileProvider struct {
 	Insecure bool              `yaml:"insecure,omitempty"`
 	CA       string            `yaml:"ca,omitempty"`
 	Auth     map[string]string `yaml:"auth"`
+	Shape    map[string]any    `yaml:"shape,omitempty"`
 }
 
 type filePassthrough struct {
@@ -80,11 +81,23 @@ type filePassthrough struct {
 }
 
 type fileTarget struct {
-	Provider string      `yaml:"provider"`
-	Model    string      `yaml:"model"`
-	Family   string      `yaml:"model_family"`
-	Breaker  fileBreaker `yaml:"breaker,omitempty"`
-	Probe    *fileProbe  `yaml:"probe,omitempty"`
+	Provider string         `yaml:"provider"`
+	Model    string         `yaml:"model"`
+	Family   string         `yaml:"model_family"`
+	Breaker  fileBreaker    `yaml:"breaker,omitempty"`
+	Probe    *fileProbe     `yaml:"probe,omitempty"`
+	Price    *filePrice     `yaml:"price,omitempty"`
+	Limits   map[string]any `yaml:"limits,omitempty"`
+	MaxRamp  float64        `yaml:"max_ramp,omitempty"`
+}
+
+// filePrice is in USD for a million tokens.
+type filePrice struct {
+	Input      float64            `yaml:"input"`
+	Output     float64            `yaml:"output"`
+	CacheRead  float64            `yaml:"cache_read"`
+	CacheWrite float64            `yaml:"cache_write"`
+	Tiers      map[string]float64 `yaml:"tiers,omitempty"`
 }
 
 type fileBreaker struct {
@@ -122,6 +135,8 @@ type fileChain struct {
 	From      string            `yaml:"downshift_from,omitempty"`
 	Cache     map[string]any    `yaml:"cache,omitempty"`
 	Queue     map[string]any    `yaml:"queue,omitempty"`
+	Budget    map[string]any    `yaml:"budget,omitempty"`
+	Once      map[string]any    `yaml:"idempotency,omitempty"`
 }
 
 type fileMatch struct {
@@ -139,6 +154,7 @@ type fileDeadlines struct {
 type fileRetry struct {
 	SameTarget int      `yaml:"same_target,omitempty"`
 	On         []string `yaml:"on,omitempty"`
+	Client     int      `yaml:"client,omitempty"`
 }
 
 type fileOff struct {
@@ -155,6 +171,8 @@ type chain struct {
 	on      []string // the providers of its rungs: a, b, c, dead, nodns, empty, wrong
 	breaker fileBreaker
 	more    fileChain // policy; its targets and matches are made here
+
+	prices map[string]filePrice // by provider; nil: none
 }
 
 // target is the name of the chain's target on a provider.
@@ -251,7 +269,11 @@ func (f *file) addChain(t testing.TB, c chain) {
 	}
 	for _, provider := range c.on {
 		c.more.Targets = append(c.more.Targets, c.target(provider))
-		f.Targets[c.target(provider)] = fileTarget{account(provider, c.api), model(provider), "m", c.breaker, probe}
+		target := fileTarget{Provider: account(provider, c.api), Model: model(provider), Family: "m", Breaker: c.breaker, Probe: probe}
+		if price, ok := c.prices[provider]; ok {
+			target.Price, target.Limits = &price, map[string]any{"max_output": 10_000}
+		}
+		f.Targets[c.target(provider)] = target
 	}
 	var name, body yaml.Node
 	name.SetString(c.name)

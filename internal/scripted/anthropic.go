@@ -16,13 +16,13 @@ const refusalDetails = `{"type":"refusal","category":"cyber","explanation":"decl
 
 func (a anthropic) stream(m message) (before, content, after []string) {
 	before = []string{
-		named("message_start", fmt.Sprintf(`{"type":"message_start","message":{"id":%s,"type":"message","role":"assistant","model":%s,"content":[],"stop_reason":null,"stop_sequence":null,"usage":{"input_tokens":11,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":1,"service_tier":%s}}}`,
-			quote("msg_"+m.id), quote(m.model), quote(orElse(m.tier, "standard")))),
+		named("message_start", fmt.Sprintf(`{"type":"message_start","message":{"id":%s,"type":"message","role":"assistant","model":%s,"content":[],"stop_reason":null,"stop_sequence":null,"usage":{%s,"output_tokens":1,"service_tier":%s}}}`,
+			quote("msg_"+m.id), quote(m.model), m.used().anthropicInput(), quote(orElse(m.tier, "standard")))),
 		named("ping", `{"type": "ping"}`),
 	}
 	stop, details := a.stop(m)
 	after = []string{
-		named("message_delta", fmt.Sprintf(`{"type":"message_delta","delta":{"stop_reason":%s,"stop_sequence":null,"stop_details":%s},"usage":{"output_tokens":%d}}`, quote(stop), details, len(m.texts))),
+		named("message_delta", fmt.Sprintf(`{"type":"message_delta","delta":{"stop_reason":%s,"stop_sequence":null,"stop_details":%s},"usage":{"output_tokens":%d%s}}`, quote(stop), details, m.used().Output, m.iterations())),
 		named("message_stop", `{"type":"message_stop"}`),
 	}
 	if len(m.texts) == 0 { // refused before any output: "content may be empty"
@@ -86,8 +86,8 @@ func (a anthropic) answer(m message) string {
 		blocks = append(blocks, fmt.Sprintf(`{"type":"tool_use","id":%s,"name":%s,"input":%s}`, quote("toolu_"+m.id), quote(ToolName), toolInput))
 	}
 	stop, details := a.stop(m)
-	return fmt.Sprintf(`{"id":%s,"type":"message","role":"assistant","model":%s,"content":[%s],"stop_reason":%s,"stop_sequence":null,"stop_details":%s,"usage":{"input_tokens":11,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"output_tokens":%d,"service_tier":%s}}`,
-		quote("msg_"+m.id), quote(m.model), strings.Join(blocks, ","), quote(stop), details, len(m.texts), quote(orElse(m.tier, "standard")))
+	return fmt.Sprintf(`{"id":%s,"type":"message","role":"assistant","model":%s,"content":[%s],"stop_reason":%s,"stop_sequence":null,"stop_details":%s,"usage":{%s,"output_tokens":%d,"service_tier":%s%s}}`,
+		quote("msg_"+m.id), quote(m.model), strings.Join(blocks, ","), quote(stop), details, m.used().anthropicInput(), m.used().Output, quote(orElse(m.tier, "standard")), m.iterations())
 }
 
 func (anthropic) stop(m message) (reason, details string) {

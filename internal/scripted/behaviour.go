@@ -22,6 +22,9 @@ type Behaviour struct {
 	RetryAfter string        // the value of a retry-after header
 	Tier       string        // the served tier
 	How        string        // how a cut ends: "reset" (RST), "close" (FIN) or "end" (a clean HTTP end)
+	Usage      *Tokens       // what the answer counts; nil: 11 tokens of input, and one for each content event
+	Calls      []Call        // what the provider called of itself, with Usage as the last of them; Anthropic only
+	Limits     string        // "REMAINING/LIMIT/RESET" of requests, in the dialect's rate-limit headers
 
 	Bytes bool // every byte is flushed on its own
 	Gzip  bool // the body is gzip-encoded, whatever was asked
@@ -53,7 +56,8 @@ var ErrScript = errors.New("bad script")
 //	malformed           200 and, after n events, what is not the dialect at all
 //	half                200 and half of a JSON answer, ended cleanly
 //
-// Parameters: n=, size=, after=, first=, delay=, code=, retry-after=, tier=, how=, and the switches bytes, gzip,
+// Parameters: n=, size=, after=, first=, delay=, code=, retry-after=, tier=, how=, usage=IN/OUT/READ/WRITE (the last two
+// may be missing), call=MODEL:IN/OUT/READ/WRITE (once for each), limits=REMAINING/LIMIT/RESET, and the switches bytes, gzip,
 // evil, think, tool, gate: see [Behaviour]. On a platform, code= is a name of the platform's own, such as
 // ThrottlingException.
 func ParseBehaviour(s string) (Behaviour, error) {
@@ -118,6 +122,16 @@ func (b *Behaviour) set(word string) (err error) {
 		b.Tier = value
 	case "how":
 		b.How, err = oneOf(value, "reset", "close", "end")
+	case "usage":
+		b.Usage, err = parseTokens(value)
+	case "call":
+		model, counts, _ := strings.Cut(value, ":")
+		var used *Tokens
+		if used, err = parseTokens(counts); err == nil {
+			b.Calls = append(b.Calls, Call{model, *used})
+		}
+	case "limits":
+		b.Limits = value
 	default:
 		return b.flip(word)
 	}

@@ -40,6 +40,8 @@ type message struct {
 	tool   bool     // and calls a tool in the end
 	ending string   // "refusal", "filter" or "" for a good end
 	usage  bool     // chat: the client asked for the usage chunk
+	tokens *Tokens  // nil: the usual
+	calls  []Call   // Anthropic: what was called before
 }
 
 func (m message) text() string { return strings.Join(m.texts, "") }

@@ -102,6 +102,9 @@ func (x *exchange) act() error {
 	if x.RetryAfter != "" {
 		h.Set("retry-after", x.RetryAfter)
 	}
+	if x.Limits != "" {
+		tellLimits(h, x.Limits)
+	}
 	if x.Evil {
 		evil(h)
 	}
@@ -140,6 +143,9 @@ func (x *exchange) message() message {
 		think: x.Think,
 		tool:  x.Tool,
 		usage: x.ask.StreamOptions.IncludeUsage,
+
+		tokens: x.Usage,
+		calls:  x.Calls,
 	}
 }
 

@@ -88,10 +88,7 @@ func (chat) envelope(m message, object string) string {
 		quote("chatcmpl-"+m.id), quote(object), quote(m.model), quote(orElse(m.tier, "default")))
 }
 
-func (chat) usage(m message) string {
-	n := len(m.texts)
-	return fmt.Sprintf(`{"prompt_tokens":11,"completion_tokens":%d,"total_tokens":%d,"prompt_tokens_details":{"cached_tokens":0}}`, n, 11+n)
-}
+func (chat) usage(m message) string { return m.used().openAIUsage("prompt", "completion") }
 
 func (c chat) answer(m message) string {
 	text, refusal, tools := quote(m.text()), "null", ""

@@ -81,7 +81,7 @@ func (r responses) object(m message, status string, done bool) string {
 			items = append(items, r.call(m, "completed", toolInput))
 		}
 		output = "[" + strings.Join(items, ",") + "]"
-		usage = fmt.Sprintf(`{"input_tokens":11,"input_tokens_details":{"cached_tokens":0},"output_tokens":%d,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":%d}`, len(m.texts), 11+len(m.texts))
+		usage = m.used().openAIUsage("input", "output")
 	}
 	if status == "incomplete" {
 		incomplete = `{"reason":"content_filter"}`

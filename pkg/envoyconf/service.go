@@ -66,8 +66,8 @@ func (b *builder) serviceFilter() *hcmv3.HttpFilter {
 		// Above the sum of the keep-alive's times, which frees the attempts of a frozen replica: the 504 that
 		// follows this timeout is not retried.
 		MessageTimeout: durationpb.New(15 * time.Second),
-		// A request that waits for another with its idempotency key says how long: as long as an exchange may last.
-		MaxMessageTimeout: durationpb.New(24 * time.Hour),
+		// A request that waits for another with its idempotency key says how long. An hour is the most that Envoy takes.
+		MaxMessageTimeout: durationpb.New(time.Hour),
 		ProcessingMode: &extprocv3.ProcessingMode{
 			RequestHeaderMode:   extprocv3.ProcessingMode_SEND,
 			RequestBodyMode:     extprocv3.ProcessingMode_BUFFERED,

@@ -22,6 +22,8 @@ const (
 	claimTime = 2 * time.Second
 	// claimMargin is how long a claim outlives its exchange's deadline: what comes after the last answer.
 	claimMargin = 30 * time.Second
+	// waitMost is the longest that Envoy can be told to wait: its max_message_timeout. A longer one it would ignore.
+	waitMost = time.Hour
 	// endTime bounds the end of a claim, in the background.
 	endTime = 10 * time.Second
 )
@@ -86,7 +88,7 @@ func (a *attempt) listen(c *once.Claim) {
 	}()
 	a.state = waiting
 	left := max(time.Until(a.clock.total), time.Second)
-	a.send(&extproc.ProcessingResponse{OverrideMessageTimeout: durationpb.New(left + claimMargin)})
+	a.send(&extproc.ProcessingResponse{OverrideMessageTimeout: durationpb.New(min(left+claimMargin, waitMost))})
 }
 
 // hear acts on what was waited for.
@@ -120,12 +122,12 @@ func (a *attempt) repeat(ans once.Answer) {
 	for name, value := range ans.Headers {
 		headers[name] = value
 	}
-	a.finish()
-	a.reply(degrade.Answer{Status: ans.Status, Body: ans.Body, Headers: headers}, &mutation{})
-	outcome := outcomeServed
-	if ans.Status >= 400 {
-		outcome = outcomeFailed
+	m, outcome := &mutation{}, outcomeServed
+	if ans.Status >= 400 { // retries of those who waited would multiply, too
+		m, outcome = a.hint(), outcomeFailed
 	}
+	a.finish()
+	a.reply(degrade.Answer{Status: ans.Status, Body: ans.Body, Headers: headers}, m)
 	a.p.account(a, classify.Verdict{}, outcome)
 }
 
