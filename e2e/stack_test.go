@@ -30,7 +30,10 @@ type plan struct {
 	socket   bool     // Envoy reaches the service through a socket file
 	nats     *cluster // the store that the replicas share; nil: each has its own
 	chains   []chain
-	edit     func(*file) // the last word on the config
+	places   []string      // accounts on platforms, by their names in the catalogue
+	life     time.Duration // of issued credentials; 0 is an hour
+	skew     time.Duration // how far the platforms' clocks are ahead
+	edit     func(*file)   // the last word on the config
 }
 
 // Stack is providers, service and a real Envoy, running.
@@ -43,6 +46,10 @@ type Stack struct {
 
 	providers  map[string]*scripted.Provider // a, b, c, wrong
 	endpoints  map[string]string             // also dead, nodns, empty
+	places     map[string]place              // of the plan
+	issuer     *scripted.Issuer              // of the places' tokens
+	issuerURL  string
+	env        []string // of the services
 	services   []*service
 	envoy      *process
 	solos      []*process // Envoys that know one replica each
@@ -112,6 +119,9 @@ func (s *Stack) startProviders(t *testing.T) {
 		}
 	}
 	s.serve(t, "wrong", "localhost", leaf(t, ca, "elsewhere.test"))
+	if len(s.plan.places) > 0 {
+		s.startPlaces(t, ca)
+	}
 }
 
 func leaf(t *testing.T, ca *scripted.CA, name string) *tls.Certificate {
@@ -126,12 +136,18 @@ func leaf(t *testing.T, ca *scripted.CA, name string) *tls.Certificate {
 func (s *Stack) serve(t *testing.T, name, host string, cert *tls.Certificate) {
 	t.Helper()
 	p := scripted.New(name, scripted.Options{Models: []string{model(name)}})
-	server, err := scripted.Serve(p, "127.0.0.1:0", cert)
+	s.providers[name], s.endpoints[name] = p, serveAt(t, p, host, cert)
+}
+
+// serveAt serves h on a free port and says where.
+func serveAt(t *testing.T, h http.Handler, host string, cert *tls.Certificate) string {
+	t.Helper()
+	server, err := scripted.Serve(h, "127.0.0.1:0", cert)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	s.providers[name], s.endpoints[name] = p, server.URL(host)
+	return server.URL(host)
 }
 
 // refusing is an address that refuses connections: bound, so that nobody takes it, and never listening.
@@ -196,7 +212,7 @@ func (s *Stack) grpc(t *testing.T) string {
 func (s *Stack) startService(t testing.TB, i int) (err error) {
 	service := s.services[i]
 	name := fmt.Sprintf("service%d", i)
-	if service.process, err = start(name, filepath.Join(s.dir, name+".log"), binary, "serve", "-c", service.config); err != nil {
+	if service.process, err = startIn(s.env, name, filepath.Join(s.dir, name+".log"), binary, "serve", "-c", service.config); err != nil {
 		return err
 	}
 	return service.ready(within(t, patience), func(ctx context.Context) error {

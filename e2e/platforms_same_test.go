@@ -1,0 +1,502 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	anthropic "github.com/anthropics/anthropic-sdk-go/v2"
+	anthropicoption "github.com/anthropics/anthropic-sdk-go/v2/option"
+	anthropicparam "github.com/anthropics/anthropic-sdk-go/v2/packages/param"
+	"github.com/openai/openai-go/v3"
+	"github.com/openai/openai-go/v3/packages/param"
+	"github.com/openai/openai-go/v3/responses"
+)
+
+// Requests with all that has to survive: tools, thinking with its signature, images, numbers and text that are easily
+// changed on the way, and a field that nobody knows.
+const (
+	pixel = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+
+	richMessages = `{"model":"m","max_tokens":4096,"thinking":{"type":"enabled","budget_tokens":2048},` +
+		`"system":[{"type":"text","text":"Sei präzise — 🎭 \u00e9 \"q\"","cache_control":{"type":"ephemeral"}}],` +
+		`"tools":[{"name":"look_up","description":"weather","input_schema":{"type":"object","properties":{"city":{"type":"string"},"days":{"type":"integer","maximum":9007199254740993}},"required":["city"]}}],` +
+		`"tool_choice":{"type":"auto"},"metadata":{"user_id":"u-1"},"messages":[` +
+		`{"role":"user","content":[{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + pixel + `"}},{"type":"text","text":"Where is this? \u2028 < & >"}]},` +
+		`{"role":"assistant","content":[{"type":"thinking","thinking":"Hm.","signature":"EqQBCkYIARgCKkD+/signed=="},{"type":"redacted_thinking","data":"cmVkYWN0ZWQ="},{"type":"tool_use","id":"toolu_1","name":"look_up","input":{"city":"Zürich","days":1.50}}]},` +
+		`{"role":"user","content":[{"type":"tool_result","tool_use_id":"toolu_1","content":[{"type":"text","text":"sunny"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"` + pixel + `"}}]}]}]}`
+
+	richChats = `{"model":"m","temperature":0.30,"max_completion_tokens":4096,"parallel_tool_calls":false,"user":"u-1",` +
+		`"tools":[{"type":"function","function":{"name":"look_up","description":"weather","parameters":{"type":"object","properties":{"days":{"type":"integer","maximum":9007199254740993}}}}}],` +
+		`"messages":[{"role":"system","content":"Sei präzise — 🎭 \u00e9"},` +
+		`{"role":"user","content":[{"type":"text","text":"Where is this? \u2028 < & >"},{"type":"image_url","image_url":{"url":"data:image/png;base64,` + pixel + `"}}]},` +
+		`{"role":"assistant","content":null,"tool_calls":[{"id":"call_1","type":"function","function":{"name":"look_up","arguments":"{\"city\":\"Zürich\"}"}}]},` +
+		`{"role":"tool","tool_call_id":"call_1","content":"sunny"}]}`
+
+	richResponses = `{"model":"m","temperature":0.30,"max_output_tokens":4096,"store":false,"instructions":"Sei präzise — 🎭 \u00e9",` +
+		`"tools":[{"type":"function","name":"look_up","parameters":{"type":"object","properties":{"days":{"type":"integer","maximum":9007199254740993}}},"strict":false}],` +
+		`"input":[{"role":"user","content":[{"type":"input_text","text":"Where is this? \u2028 < & >"},{"type":"input_image","detail":"auto","image_url":"data:image/png;base64,` + pixel + `"}]},` +
+		`{"type":"function_call","call_id":"call_1","name":"look_up","arguments":"{\"city\":\"Zürich\"}"},` +
+		`{"type":"function_call_output","call_id":"call_1","output":"sunny"}]}`
+
+	richGemini = `{"systemInstruction":{"parts":[{"text":"Sei präzise — 🎭 \u00e9"}]},"generationConfig":{"temperature":0.30,"maxOutputTokens":4096},` +
+		`"tools":[{"functionDeclarations":[{"name":"look_up","parameters":{"type":"OBJECT","properties":{"days":{"type":"INTEGER"}}}}]}],` +
+		`"contents":[{"role":"user","parts":[{"inlineData":{"mimeType":"image/png","data":"` + pixel + `"}},{"text":"Where is this? \u2028 < & >"}]},` +
+		`{"role":"model","parts":[{"functionCall":{"name":"look_up","args":{"city":"Zürich"}},"thoughtSignature":"c2lnbmVk"}]},` +
+		`{"role":"user","parts":[{"functionResponse":{"name":"look_up","response":{"weather":"sunny"}}}]}]}`
+)
+
+const geminiPath = "/v1beta/models/gemini-any:generateContent"
+const geminiStreamPath = "/v1beta/models/gemini-any:streamGenerateContent?alt=sse"
+
+// parsed is what an official client made of an answer.
+type parsed struct {
+	answer
+	events []string // of a stream, as the client hands them out
+	whole  string   // the message that the client has read or put together, as JSON
+}
+
+// rich makes a call with all that has to survive, with the official client where there is one.
+func (s *Stack) rich(ctx context.Context, t testing.TB, c call) parsed {
+	t.Helper()
+	switch c.path {
+	case messages:
+		return s.richMessages(ctx, t, c)
+	case chats:
+		return s.richChats(ctx, t, c)
+	case responsed:
+		return s.richResponses(ctx, t, c)
+	}
+	return s.richGemini(ctx, t, c)
+}
+
+func (s *Stack) richMessages(ctx context.Context, t testing.TB, c call) parsed {
+	var resp *http.Response
+	opts := []anthropicoption.RequestOption{
+		anthropicoption.WithBaseURL(s.front()), anthropicoption.WithAPIKey(clientKey), anthropicoption.WithMaxRetries(0),
+		anthropicoption.WithHTTPClient(s.http), anthropicoption.WithResponseInto(&resp),
+	}
+	for name, value := range c.headers(t) {
+		opts = append(opts, anthropicoption.WithHeader(name, value))
+	}
+	sdk := anthropic.NewClient(opts...)
+	params := anthropicparam.Override[anthropic.MessageNewParams](json.RawMessage(richMessages))
+	var p parsed
+	if !c.stream {
+		m, err := sdk.Messages.New(ctx, params)
+		if err == nil {
+			p.whole = m.RawJSON()
+		}
+		p.answer = answered(resp, &strings.Builder{}, err)
+		return p
+	}
+	stream := sdk.Messages.NewStreaming(ctx, params)
+	defer stream.Close()
+	var m anthropic.Message
+	for stream.Next() {
+		event := stream.Current()
+		if event.Type == "ping" {
+			continue
+		}
+		p.events = append(p.events, without(t, event.RawJSON(), "amazon-bedrock-invocationMetrics"))
+		if err := m.Accumulate(event); err != nil {
+			t.Errorf("Accumulate(%s) = %v, want nil", event.RawJSON(), err)
+		}
+	}
+	p.whole = marshalled(t, m)
+	p.answer = answered(resp, &strings.Builder{}, stream.Err())
+	return p
+}
+
+func (s *Stack) richChats(ctx context.Context, t testing.TB, c call) parsed {
+	var resp *http.Response
+	sdk := s.openaiSDK(t, c, &resp)
+	params := param.Override[openai.ChatCompletionNewParams](json.RawMessage(richChats))
+	var p parsed
+	if !c.stream {
+		m, err := sdk.Chat.Completions.New(ctx, params)
+		if err == nil {
+			p.whole = marshalled(t, m)
+		}
+		p.answer = answered(resp, &strings.Builder{}, err)
+		return p
+	}
+	stream := sdk.Chat.Completions.NewStreaming(ctx, params)
+	defer stream.Close()
+	var m openai.ChatCompletionAccumulator
+	for stream.Next() {
+		chunk := stream.Current()
+		if len(chunk.Choices) == 0 { // of Azure's filter
+			continue
+		}
+		p.events = append(p.events, marshalled(t, chunk))
+		if !m.AddChunk(chunk) {
+			t.Errorf("AddChunk(%s) = false, want true", chunk.RawJSON())
+		}
+	}
+	p.whole = marshalled(t, m.ChatCompletion)
+	p.answer = answered(resp, &strings.Builder{}, stream.Err())
+	return p
+}
+
+func (s *Stack) richResponses(ctx context.Context, t testing.TB, c call) parsed {
+	var resp *http.Response
+	sdk := s.openaiSDK(t, c, &resp)
+	params := param.Override[responses.ResponseNewParams](json.RawMessage(richResponses))
+	var p parsed
+	if !c.stream {
+		m, err := sdk.Responses.New(ctx, params)
+		if err == nil {
+			p.whole = m.RawJSON()
+		}
+		p.answer = answered(resp, &strings.Builder{}, err)
+		return p
+	}
+	stream := sdk.Responses.NewStreaming(ctx, params)
+	defer stream.Close()
+	for stream.Next() {
+		event := stream.Current()
+		p.events = append(p.events, event.RawJSON())
+		if event.Type == "response.completed" {
+			p.whole = event.Response.RawJSON()
+		}
+	}
+	p.answer = answered(resp, &strings.Builder{}, stream.Err())
+	return p
+}
+
+func (s *Stack) richGemini(ctx context.Context, t testing.TB, c call) parsed {
+	req := s.request(ctx, t, c, strings.NewReader(richGemini))
+	a := s.do(req)
+	p := parsed{answer: a, whole: a.body}
+	if c.stream {
+		p.events = strings.Split(strings.TrimSuffix(a.body, "\r\n\r\n"), "\r\n\r\n")
+		p.whole = p.events[len(p.events)-1]
+	}
+	return p
+}
+
+// marshalled is v as JSON of the fields that its type has.
+func marshalled(t testing.TB, v any) string {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// without is a JSON object without some of its members, keys in order.
+func without(t testing.TB, object string, names ...string) string {
+	t.Helper()
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(object), &members); err != nil {
+		t.Fatalf("%s: %v", object, err)
+	}
+	for _, name := range names {
+		delete(members, name)
+	}
+	return marshalled(t, members)
+}
+
+// sameChains are the chains whose rungs serve one model, and the calls that are made to them.
+var sameChains = []struct {
+	chain
+	calls []call
+	rich  string
+}{
+	{chain{name: "claude", api: "anthropic", on: []string{"anthropic", "invoke", "vertex", "runtime", "mantle", "web", "foundry"}},
+		[]call{{path: messages}, {path: messages, stream: true}}, richMessages},
+	{chain{name: "chats", api: "openai", on: []string{"openai", "azure", "entra"}}, []call{{path: chats}, {path: chats, stream: true}}, richChats},
+	{chain{name: "responses", api: "openai", on: []string{"openai", "azure", "entra"}}, []call{{path: responsed}, {path: responsed, stream: true}}, richResponses},
+	{chain{name: "gemini", api: "gemini", on: []string{"gemini", "vgemini"}}, []call{{path: geminiPath}, {path: geminiStreamPath, stream: true}}, richGemini},
+}
+
+// allPlaces are those of the chains.
+func allPlaces() []string {
+	set := map[string]bool{}
+	for _, c := range sameChains {
+		for _, name := range c.on {
+			set[name] = true
+		}
+	}
+	return names(set)
+}
+
+// patient is a breaker that stays closed, whatever a test's rows do to it.
+var patient = fileBreaker{Failures: 1000, Ramp: atOnce}
+
+// unbounded is the budget of a chain whose first rungs always fail.
+var unbounded = fileRetry{Budget: 1}
+
+func TestEachRungGivesTheFirstOnesAnswer(t *testing.T) {
+	t.Parallel()
+	for _, p := range []plan{{}, {tls: true}, {envoy: envoyOldest}} {
+		name := "Envoy " + p.envoy
+		if p.tls {
+			name += "HTTP 2 providers"
+		}
+		t.Run(name, func(t *testing.T) {
+			p.places = allPlaces()
+			for _, c := range sameChains {
+				c.chain.breaker, c.chain.more.Retry = patient, unbounded
+				p.chains = append(p.chains, c.chain)
+			}
+			s := startStack(t, p)
+			t.Run("rows", func(t *testing.T) { s.sameAnswers(t) })
+			s.refusals(t)
+			s.survives(t)
+		})
+	}
+}
+
+func (s *Stack) sameAnswers(t *testing.T) {
+	for _, chain := range sameChains {
+		for _, c := range chain.calls {
+			for _, with := range []string{"n=3", "n=3 think tool", "n=2 size=70000 tool"} {
+				t.Run(c.path+" "+strconv.FormatBool(c.stream)+" "+with, func(t *testing.T) {
+					t.Parallel()
+					c := c // each row has its own
+					c.chain, c.id = chain.name, t.Name()
+					var first parsed
+					for rung, name := range chain.on {
+						c.script = failing(chain.on[:rung]) + name + "=ok " + with
+						got := s.rich(within(t, patience), t, c)
+						s.fromRung(t, chain.chain, rung, got)
+						if rung == 0 {
+							first = got
+						}
+						sameAs(t, name, got, first)
+						s.sameRequest(t, name, c, chain.rich)
+					}
+				})
+			}
+		}
+	}
+}
+
+// failing scripts a failure at each of some places.
+func failing(at []string) string {
+	var script strings.Builder
+	for _, name := range at {
+		script.WriteString(name + "=529; ")
+	}
+	return script.String()
+}
+
+func (s *Stack) fromRung(t *testing.T, c chain, rung int, got parsed) {
+	t.Helper()
+	if got.err != nil || got.status != http.StatusOK {
+		t.Fatalf("rung %d, %s = %d, %v, want 200 and no error: %.2000s", rung, c.on[rung], got.status, got.err, got.body)
+	}
+	if at := got.header.Get("x-llm-target"); at != c.target(c.on[rung]) {
+		t.Fatalf("rung %d was served by %q for %q, want %s", rung, at, got.header.Get("x-llm-fallback-reason"), c.target(c.on[rung]))
+	}
+}
+
+// sameAs compares what clients got of two rungs.
+func sameAs(t *testing.T, name string, got, want parsed) {
+	t.Helper()
+	if want.whole == "" || got.whole != want.whole {
+		t.Errorf("%s answers %s", name, unlike(got.whole, want.whole))
+	}
+	if !reflect.DeepEqual(got.events, want.events) {
+		t.Errorf("%s streams %s", name, unlike(strings.Join(got.events, "\n"), strings.Join(want.events, "\n")))
+	}
+}
+
+// unlike shows where got begins to differ from want.
+func unlike(got, want string) string {
+	at := 0
+	for at < min(len(got), len(want)) && got[at] == want[at] {
+		at++
+	}
+	from := max(0, at-40)
+	return fmt.Sprintf("%d bytes, want %d; at %d …%.300s\nwant …%.300s", len(got), len(want), at, got[from:], want[from:])
+}
+
+// sameRequest checks that a place was asked what the client asked, but for what its platform wants otherwise.
+func (s *Stack) sameRequest(t *testing.T, name string, c call, rich string) {
+	t.Helper()
+	requests := s.providers[name].Requests(c.id)
+	if len(requests) == 0 {
+		t.Errorf("%s was not asked", name)
+		return
+	}
+	r := requests[len(requests)-1]
+	ours := []string{"model", "stream", "anthropic_version", "anthropic_beta"}
+	if got, want := without(t, string(r.Body), ours...), without(t, rich, ours...); got != want {
+		t.Errorf("%s was asked %s", name, unlike(got, want))
+	}
+	if got := r.Header.Get("x-api-key") + r.Header.Get("authorization"); strings.Contains(got, clientKey) {
+		t.Errorf("%s was sent the client's credential", name)
+	}
+}
+
+func TestBetasAndVersionsGoWhereThePlatformWantsThem(t *testing.T) {
+	t.Parallel()
+	claude := sameChains[0].chain
+	claude.breaker, claude.more.Retry = patient, unbounded
+	s := startStack(t, plan{places: claude.on, chains: []chain{claude}})
+	const betas = "interleaved-thinking-2025-05-14,context-1m-2025-08-07"
+	for rung, name := range claude.on {
+		c := call{path: messages, chain: "claude", id: name, script: failing(claude.on[:rung]) + name + "=ok", header: map[string]string{"anthropic-beta": betas}}
+		s.fromRung(t, claude, rung, s.rich(within(t, patience), t, c))
+		r := s.providers[name].Requests(name)[0]
+		var body struct {
+			Betas []string `json:"anthropic_beta"`
+		}
+		if err := json.Unmarshal(r.Body, &body); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(append(body.Betas, r.Header.Values("anthropic-beta")...), ","); got != betas {
+			t.Errorf("%s was sent betas %q, want %q once", name, got, betas)
+		}
+	}
+	s.refusals(t)
+}
+
+// exception is what Bedrock says inside a stream, and what it means.
+type exception struct {
+	code, class string
+	at          []string // where it is said
+}
+
+var anywhere = []string{"first", "start", "after 1", "after 5"}
+
+var exceptions = []exception{
+	{"throttlingException", "rate_limited", anywhere},
+	{"serviceUnavailableException", "overloaded", anywhere},
+	{"internalServerException", "server_error", anywhere},
+	{"modelStreamErrorException", "overloaded", anywhere}, // it says that the model answered 529
+	{"modelTimeoutException", "timeout", anywhere},
+	{"validationException", "", anywhere[2:]},
+	{"overloaded_error", "overloaded", anywhere},                        // of Anthropic's, in an ordinary frame
+	{"internalFailure", "server_error", []string{"after 0", "after 5"}}, // in an error frame
+}
+
+// script is the behaviour that says it.
+func (e exception) script(where string) string {
+	kind, n, after := strings.Cut(where, " ")
+	switch {
+	case e.code == "internalFailure":
+		return "failed n=" + n + " code=" + e.code
+	case after:
+		return "error n=" + n + " code=" + e.code
+	}
+	return "error-" + kind + " code=" + e.code
+}
+
+func TestAnExceptionFrameAnywhereIsTheRightClassAndAnHonestEnd(t *testing.T) {
+	t.Parallel()
+	var chains []chain
+	on := []string{"invoke", "anthropic"}
+	for _, e := range exceptions {
+		for _, where := range e.at { // each has targets of its own, as one that is rate limited cools down
+			chains = append(chains, chain{name: e.code + "-" + where, api: "anthropic", on: on, breaker: patient, more: fileChain{Retry: unbounded}},
+				chain{name: e.code + "-" + where + "-raw", api: "anthropic", on: on, breaker: patient, more: fileChain{Retry: unbounded}})
+		}
+	}
+	s := startStack(t, plan{places: on, chains: chains, edit: func(f *file) {
+		invoke := f.Providers["invoke"]
+		invoke.RateLimits = "model"
+		f.Providers["invoke"] = invoke
+	}})
+	for i, e := range exceptions {
+		for _, where := range e.at {
+			t.Run(e.code+" "+where, func(t *testing.T) {
+				c := call{path: messages, stream: true, chain: e.code + "-" + where, script: "invoke=" + exceptions[i].script(where) + "; anthropic=ok n=4"}
+				got := s.rich(within(t, patience), t, c)
+				if !strings.HasPrefix(where, "after") { // before content the next rung answers
+					s.fromRung(t, chain{name: c.chain, on: on}, 1, got)
+					if reason := got.header.Get("x-llm-fallback-reason"); reason != e.class {
+						t.Errorf("x-llm-fallback-reason = %q, want %s", reason, e.class)
+					}
+					return
+				}
+				s.brokenHonestly(t, c, got)
+			})
+		}
+	}
+	s.refusals(t)
+}
+
+// brokenHonestly checks that a stream that broke after content ends in an error, and is Anthropic's own to the end.
+func (s *Stack) brokenHonestly(t *testing.T, c call, got parsed) {
+	t.Helper()
+	if got.err == nil {
+		t.Errorf("the SDK raised no error: %v", got.events)
+	}
+	s.calls(t, t.Name(), "invoke:1 anthropic:0")
+	c.chain += "-raw"
+	raw := s.raw(within(t, patience), t, c)
+	if raw.err != nil || raw.header.Get("content-type") != "text/event-stream" || !strings.HasPrefix(raw.body, "event: message_start\ndata: {") {
+		t.Errorf("the client got %s, %v: %.500q, want server-sent events to a clean end", raw.header.Get("content-type"), raw.err, raw.body)
+	}
+	if n := strings.Count(raw.body, "event: error\ndata: {\"type\":\"error\""); n != 1 || strings.Contains(raw.body, "message_stop") {
+		t.Errorf("the stream ends %.500q, want one error and no message_stop", raw.body[max(0, len(raw.body)-500):])
+	}
+}
+
+func TestAPlatformsErrorComesInTheClientsDialect(t *testing.T) {
+	t.Parallel()
+	rows := []struct {
+		place, script, path string
+		status              int
+		has                 []string
+	}{
+		{"invoke", "400", messages, 400, []string{`"type":"error"`, `"invalid_request_error"`, `The provided request is not valid`, `"original"`}},
+		{"invoke", "403", messages, 403, []string{`"type":"error"`, `"permission_error"`, `You don't have access`}},
+		{"vertex", "400", messages, 400, []string{`"type":"error"`, `"invalid_request_error"`, `INVALID_ARGUMENT`}},
+		{"foundry", "400", messages, 400, []string{`"type":"error"`, `"invalid_request_error"`}},
+		{"azure", "400 code=content_filter", chats, 400, []string{`"code":"content_filter"`, `ResponsibleAIPolicyViolation`}},
+		{"azure", "401", chats, 401, []string{`"message":"Access denied`}},
+		{"vgemini", "400", geminiPath, 400, []string{`"status":"INVALID_ARGUMENT"`, `"code":400`}},
+	}
+	var chains []chain
+	var places []string
+	for i, row := range rows {
+		api := map[string]string{messages: "anthropic", chats: "openai", geminiPath: "gemini"}[row.path]
+		chains = append(chains, chain{name: fmt.Sprint("errors-", i), api: api, on: []string{row.place}, breaker: patient})
+		places = append(places, row.place)
+	}
+	s := startStack(t, plan{places: places, chains: chains})
+	for i, row := range rows {
+		for _, stream := range []bool{false, true} {
+			t.Run(fmt.Sprint(row.place, " ", row.script, " ", stream), func(t *testing.T) {
+				c := call{path: row.path, stream: stream, chain: fmt.Sprint("errors-", i), script: row.place + "=" + row.script}
+				if stream && row.path == geminiPath {
+					c.path = geminiStreamPath
+				}
+				got := s.rich(within(t, patience), t, c)
+				body := got.body
+				if raw := (*anthropic.Error)(nil); errors.As(got.err, &raw) {
+					body = raw.RawJSON()
+				}
+				if raw := (*openai.Error)(nil); errors.As(got.err, &raw) {
+					body = raw.RawJSON()
+				}
+				for _, want := range row.has {
+					if got.status != row.status || !strings.Contains(body, want) {
+						t.Errorf("the client got %d %s (%v), want %d with %s", got.status, body, got.err, row.status, want)
+					}
+				}
+			})
+		}
+	}
+	s.refusals(t)
+}
+
+// ask is a raw call with a body of its own.
+func (s *Stack) ask(t testing.TB, c call, body string) answer {
+	t.Helper()
+	return s.do(s.request(within(t, patience), t, c, strings.NewReader(body)))
+}
