@@ -107,6 +107,7 @@ func (s *Stack) richMessages(ctx context.Context, t testing.TB, c call) parsed {
 			continue
 		}
 		p.events = append(p.events, without(t, event.RawJSON(), "amazon-bedrock-invocationMetrics"))
+		c.got(&strings.Builder{}, event.Delta.Text)
 		if err := m.Accumulate(event); err != nil {
 			t.Errorf("Accumulate(%s) = %v, want nil", event.RawJSON(), err)
 		}
@@ -370,7 +371,7 @@ type exception struct {
 	at          []string // where it is said
 }
 
-var anywhere = []string{"first", "start", "after 1", "after 5"}
+var anywhere = []string{"first", "start", "after-1", "after-5"}
 
 var exceptions = []exception{
 	{"throttlingException", "rate_limited", anywhere},
@@ -379,18 +380,20 @@ var exceptions = []exception{
 	{"modelStreamErrorException", "overloaded", anywhere}, // it says that the model answered 529
 	{"modelTimeoutException", "timeout", anywhere},
 	{"validationException", "", anywhere[2:]},
-	{"overloaded_error", "overloaded", anywhere},                        // of Anthropic's, in an ordinary frame
-	{"internalFailure", "server_error", []string{"after 0", "after 5"}}, // in an error frame
+	{"overloaded_error", "overloaded", anywhere},                      // of Anthropic's, in an ordinary frame
+	{"internalFailure", "server_error", []string{"start", "after-5"}}, // in an error frame
 }
 
 // script is the behaviour that says it.
 func (e exception) script(where string) string {
-	kind, n, after := strings.Cut(where, " ")
+	kind, n, after := strings.Cut(where, "-")
 	switch {
+	case e.code == "internalFailure" && after:
+		return "failed gate n=" + n + " code=" + e.code
 	case e.code == "internalFailure":
-		return "failed n=" + n + " code=" + e.code
+		return "failed n=0 code=" + e.code
 	case after:
-		return "error n=" + n + " code=" + e.code
+		return "error gate n=" + n + " code=" + e.code
 	}
 	return "error-" + kind + " code=" + e.code
 }
@@ -414,6 +417,7 @@ func TestAnExceptionFrameAnywhereIsTheRightClassAndAnHonestEnd(t *testing.T) {
 		for _, where := range e.at {
 			t.Run(e.code+" "+where, func(t *testing.T) {
 				c := call{path: messages, stream: true, chain: e.code + "-" + where, script: "invoke=" + exceptions[i].script(where) + "; anthropic=ok n=4"}
+				c.onText = func(string) { s.providers["invoke"].Open(t.Name()) }
 				got := s.rich(within(t, patience), t, c)
 				if !strings.HasPrefix(where, "after") { // before content the next rung answers
 					s.fromRung(t, chain{name: c.chain, on: on}, 1, got)
@@ -436,14 +440,34 @@ func (s *Stack) brokenHonestly(t *testing.T, c call, got parsed) {
 		t.Errorf("the SDK raised no error: %v", got.events)
 	}
 	s.calls(t, t.Name(), "invoke:1 anthropic:0")
-	c.chain += "-raw"
-	raw := s.raw(within(t, patience), t, c)
+	c.chain, c.id, c.header = c.chain+"-raw", t.Name()+"-raw", map[string]string{"anthropic-version": "2023-06-01"}
+	raw := s.afterContent(t, c)
 	if raw.err != nil || raw.header.Get("content-type") != "text/event-stream" || !strings.HasPrefix(raw.body, "event: message_start\ndata: {") {
 		t.Errorf("the client got %s, %v: %.500q, want server-sent events to a clean end", raw.header.Get("content-type"), raw.err, raw.body)
 	}
 	if n := strings.Count(raw.body, "event: error\ndata: {\"type\":\"error\""); n != 1 || strings.Contains(raw.body, "message_stop") {
 		t.Errorf("the stream ends %.500q, want one error and no message_stop", raw.body[max(0, len(raw.body)-500):])
 	}
+}
+
+// afterContent makes a raw call and opens the gate of its first place when content has come.
+func (s *Stack) afterContent(t *testing.T, c call) answer {
+	t.Helper()
+	resp, err := s.http.Do(s.request(within(t, patience), t, c, strings.NewReader(requestBody(c.path, true))))
+	if err != nil {
+		return answer{err: err, header: http.Header{}}
+	}
+	defer resp.Body.Close()
+	var body strings.Builder
+	buf := make([]byte, 4096)
+	for err == nil {
+		var n int
+		n, err = resp.Body.Read(buf)
+		if body.Write(buf[:n]); strings.Contains(body.String(), "content_block_delta") {
+			s.providers["invoke"].Open(c.id)
+		}
+	}
+	return answer{status: resp.StatusCode, header: resp.Header, body: body.String(), err: ended(err)}
 }
 
 func TestAPlatformsErrorComesInTheClientsDialect(t *testing.T) {
