@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"understudy/pkg/chain"
@@ -301,7 +302,7 @@ func (a *attempt) cut(v classify.Verdict) {
 	w := &a.answer
 	a.release(w.resp.Safe()-w.sent, false)
 	if w.resp.Streaming() && !w.resp.Encoded() {
-		a.sendBody(degrade.StreamEnd(a.api, v, w.resp.FailedEvent(), w.resp.Events()), !w.trailers)
+		a.sendBody(a.streamEnd(v), !w.trailers)
 		if w.trailers {
 			a.send(responseTrailers())
 		}
@@ -311,6 +312,15 @@ func (a *attempt) cut(v classify.Verdict) {
 	a.finish()
 	a.report(v)
 	a.p.account(a, v, outcomeFailed)
+}
+
+// streamEnd is the honest end of a stream, in the form that it has.
+func (a *attempt) streamEnd(v classify.Verdict) []byte {
+	w := &a.answer
+	if a.api == classify.Gemini && !strings.HasPrefix(w.contentType, "text/event-stream") {
+		return degrade.ArrayEnd(v, w.resp.FailedEvent(), w.sent > 0)
+	}
+	return degrade.StreamEnd(a.api, v, w.resp.FailedEvent(), w.resp.Events())
 }
 
 // tick acts on a deadline.

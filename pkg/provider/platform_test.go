@@ -216,6 +216,21 @@ func TestGeminisPathsSayModelAndStream(t *testing.T) {
 	}
 }
 
+func TestWhatIsKeptOfAPath(t *testing.T) {
+	for path, want := range map[string][2]string{ // kept for later, and what an answer is kept under
+		"/v1/messages?beta=true&key=k":                                 {"/v1/messages?beta=true", "/v1/messages"},
+		"/x/v1beta/models/a%2Fb:generateContent?alt=sse":               {"/x/v1beta/models/a%2Fb:generateContent?alt=sse", "/v1beta/models/a%2Fb:generateContent"},
+		"/v1beta/models/gemini-3:streamGenerateContent?alt=sse&key=k":  {"/v1beta/models/gemini-3:generateContent", "/v1beta/models/gemini-3:streamGenerateContent?alt=sse"},
+		"/v1beta/models/gemini-3:streamGenerateContent?x=y&%24alt=sse": {"/v1beta/models/gemini-3:generateContent?x=y", "/v1beta/models/gemini-3:streamGenerateContent?alt=sse"},
+		"/v1beta/models/gemini-3:streamGenerateContent":                {"/v1beta/models/gemini-3:generateContent", "/v1beta/models/gemini-3:streamGenerateContent"},
+	} {
+		q := sent(t, path, nil, `{}`)
+		if got := [2]string{Kept(path), q.Asked()}; got != want {
+			t.Errorf("Kept(), Asked() of %s = %q, want %q", path, got, want)
+		}
+	}
+}
+
 func TestStoredResponses(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/responses/resp_1": "resp_1", "/x/v1/responses/resp_1/cancel": "resp_1", "/v1/responses/resp_1/input_items": "resp_1",

@@ -134,10 +134,15 @@ func base(p *config.Provider, path, query string) (Rewrite, error) {
 	return rw, nil
 }
 
-// Anonymous is a path and query without what carries a credential in the query.
-func Anonymous(pathAndQuery string) string {
+// Kept is a path and query as a queued request keeps it: without what carries a credential, and where the path says so,
+// asking for the answer in one piece.
+func Kept(pathAndQuery string) string {
 	path, query, _ := strings.Cut(pathAndQuery, "?")
-	return path + withMark(without(query, queryCredentials))
+	query = without(query, queryCredentials)
+	if routeOf(path).stream {
+		path, query = strings.TrimSuffix(path, ":streamGenerateContent")+":generateContent", without(query, []string{"alt", "$alt"})
+	}
+	return path + withMark(query)
 }
 
 // address is a path at p's endpoint.
