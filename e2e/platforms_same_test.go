@@ -54,8 +54,12 @@ const (
 		`{"role":"user","parts":[{"functionResponse":{"name":"look_up","response":{"weather":"sunny"}}}]}]}`
 )
 
-const geminiPath = "/v1beta/models/gemini-any:generateContent"
-const geminiStreamPath = "/v1beta/models/gemini-any:streamGenerateContent?alt=sse"
+// Gemini's calls: whole, streamed, and streamed as one JSON list.
+const (
+	geminiPath       = "/v1beta/models/gemini-any:generateContent"
+	geminiStreamPath = "/v1beta/models/gemini-any:streamGenerateContent?alt=sse"
+	geminiListPath   = "/v1beta/models/gemini-any:streamGenerateContent"
+)
 
 // parsed is what an official client made of an answer.
 type parsed struct {
@@ -216,9 +220,10 @@ var sameChains = []struct {
 }{
 	{chain{name: "claude", api: "anthropic", on: []string{"anthropic", "invoke", "vertex", "runtime", "mantle", "web", "foundry"}},
 		[]call{{path: messages}, {path: messages, stream: true}}, richMessages},
+	{chain{name: "claude2", api: "anthropic", on: []string{"anthropic", "apikey", "fentra"}}, []call{{path: messages, stream: true}}, richMessages},
 	{chain{name: "chats", api: "openai", on: []string{"openai", "azure", "entra"}}, []call{{path: chats}, {path: chats, stream: true}}, richChats},
 	{chain{name: "responses", api: "openai", on: []string{"openai", "azure", "entra"}}, []call{{path: responsed}, {path: responsed, stream: true}}, richResponses},
-	{chain{name: "gemini", api: "gemini", on: []string{"gemini", "vgemini"}}, []call{{path: geminiPath}, {path: geminiStreamPath, stream: true}}, richGemini},
+	{chain{name: "gemini", api: "gemini", on: []string{"gemini", "vgemini"}}, []call{{path: geminiPath}, {path: geminiStreamPath, stream: true}, {path: geminiListPath, stream: true}}, richGemini},
 }
 
 // allPlaces are those of the chains.
@@ -351,6 +356,9 @@ func TestBetasAndVersionsGoWhereThePlatformWantsThem(t *testing.T) {
 	for rung, name := range claude.on {
 		c := call{path: messages, chain: "claude", id: name, script: failing(claude.on[:rung]) + name + "=ok", header: map[string]string{"anthropic-beta": betas}}
 		s.fromRung(t, claude, rung, s.rich(within(t, patience), t, c))
+		beta := c // the SDKs' beta calls say so in the query
+		beta.path, beta.id, beta.header = messages+"?beta=true", name+" beta", map[string]string{"anthropic-version": "2023-06-01"}
+		s.ask(t, beta, requestBody(messages, false)).target(t, claude.target(name))
 		r := s.providers[name].Requests(name)[0]
 		var body struct {
 			Betas []string `json:"anthropic_beta"`

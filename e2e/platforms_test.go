@@ -34,6 +34,9 @@ const identity = "the-identity-of-the-service"
 // keyOf makes a key, as unlike all others as real ones are.
 func keyOf(place string) string { return "sk-of-" + place + "-4f1c9a" }
 
+// newKeyOf is the key that comes after it; both hold for a while.
+func newKeyOf(place string) string { return "sk-of-" + place + "-new-7b2e" }
+
 // awsKey are the id, secret key and session token of a profile.
 func awsKey(profile string) (id, secret, session string) {
 	return "AKIA" + strings.ToUpper(strings.ReplaceAll(profile, "-", "")) + "0000", "aws/secret+of-" + profile, "aws-session-of-" + profile
@@ -48,10 +51,10 @@ func (s *Stack) catalogue(t testing.TB) map[string]place {
 	clock := func() time.Time { return time.Now().Add(s.plan.skew) }
 	keyed := func(name, api, platform, header string, plays func(scripted.Auth) scripted.Platform, model string) place {
 		config := fileProvider{API: api, Platform: platform, Auth: map[string]any{"header": header, "secret": s.secretFile(t, name, keyOf(name))}}
-		var a scripted.Auth = scripted.Key{Header: header, Valid: scripted.Exactly(keyOf(name))}
+		var a scripted.Auth = scripted.Key{Header: header, Valid: scripted.Exactly(keyOf(name), newKeyOf(name))}
 		if header == "bearer" {
 			config.Auth = map[string]any{"bearer": s.secretFile(t, name, keyOf(name))}
-			a = scripted.Bearer{Valid: scripted.Exactly(keyOf(name))}
+			a = scripted.Bearer{Valid: scripted.Exactly(keyOf(name), newKeyOf(name))}
 		}
 		return place{plays: plays(a), config: config, model: model, secrets: []string{keyOf(name)}}
 	}
@@ -87,6 +90,13 @@ func (s *Stack) catalogue(t testing.TB) map[string]place {
 		"vertex": vertex("anthropic", "global", "vertex@acme", "file:"+s.serviceAccount(t, "vertex@acme"), "claude-opus-5@20260101"),
 		"foundry": keyed("foundry", "anthropic", "foundry", "x-api-key",
 			func(a scripted.Auth) scripted.Platform { return scripted.Foundry{Auth: a} }, "opus-prod"),
+		"fentra": {model: "opus-prod", kind: "entra", owner: "https://ai.azure.com",
+			plays:  scripted.Foundry{Auth: scripted.Bearer{Valid: s.issuer.Token("entra", "https://ai.azure.com")}},
+			config: fileProvider{API: "anthropic", Platform: "foundry", Auth: map[string]any{"azure": "default"}}},
+		"apikey": in(keyed("apikey", "anthropic", "bedrock", "bearer",
+			func(a scripted.Auth) scripted.Platform {
+				return scripted.Bedrock{Surface: "invoke", Clock: clock, Auth: a}
+			}, "anthropic.claude-opus-5"), "us-west-2"),
 		"openai":  keyed("openai", "openai", "", "bearer", native("openai"), "gpt-5.1"),
 		"openai2": keyed("openai2", "openai", "", "bearer", native("openai"), "gpt-5.1"),
 		"azure": keyed("azure", "openai", "azure", "api-key",
@@ -101,6 +111,12 @@ func (s *Stack) catalogue(t testing.TB) map[string]place {
 		"vgemini": vertex("gemini", "europe-west4", "gemini@acme", "default", "gemini-3-pro"),
 	}
 	return places
+}
+
+// in is a place in a region.
+func in(p place, region string) place {
+	p.config.Region = region
+	return p
 }
 
 const roleARN = "arn:aws:iam::123456789012:role/understudy"
