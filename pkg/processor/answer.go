@@ -16,8 +16,8 @@ type answer struct {
 	status          int
 	contentType     string
 	contentEncoding string
-	date, errorType string // headers of those names, the latter AWS's
-	started         bool   // content has been seen
+	header          map[string]string // of an error answer
+	started         bool              // content has been seen
 
 	held      [][]byte // received; from next on, not yet sent
 	next      int
@@ -52,7 +52,9 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 	}
 	w.status = atoi(fields[":status"])
 	w.contentType, w.contentEncoding = fields["content-type"], fields["content-encoding"]
-	w.date, w.errorType = fields["date"], fields["x-amzn-errortype"]
+	if isError(w.status) {
+		w.header = fields
+	}
 	a.state = holding
 	a.clock.held(time.Now(), a.chain)
 	if why, local := localReply(attributes); local {

@@ -159,8 +159,7 @@ func (a *attempt) pastOf(v classify.Verdict) chain.Past {
 	switch {
 	case v.Phase == classify.PhaseTransport || v.Class == classify.Timeout || !fails(v):
 	case isError(w.status):
-		past.Answer = a.translated(chain.Answer{Status: honest(w.status), ContentType: w.contentType,
-			ContentEncoding: w.contentEncoding, Body: a.heldBody()})
+		past.Answer = a.failure()
 	case v.Class != classify.Truncated && v.Class != classify.Malformed:
 		ans := degrade.Whole(a.api, v, w.resp.FailedEvent())
 		past.Answer = chain.Answer{Status: ans.Status, ContentType: "application/json", Body: ans.Body}
@@ -210,8 +209,10 @@ func (a *attempt) last(v classify.Verdict) {
 // pass lets a target's own failing answer through as it came.
 func (a *attempt) pass(v classify.Verdict, m *mutation) {
 	if a.foreign() && isError(a.answer.status) && a.state == holding {
-		a.tell(v, m)
-		return
+		if ans := a.failure(); !bytes.Equal(ans.Body, a.heldBody()) {
+			a.tell(ans, v, m)
+			return
+		}
 	}
 	a.commit(m)
 	if a.answer.ended {

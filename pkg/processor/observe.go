@@ -39,6 +39,9 @@ func (a *attempt) observe(x chain.Exchange) {
 	}
 	path, query, _ := strings.Cut(a.head.target, "?")
 	rw, err := provider.ForPassthrough(try.Target.Provider, a.chain.API.Standard(path)+"?"+query)
+	if err == nil {
+		err = a.prove(try.Target.Provider, &rw, nil)
+	}
 	if err != nil {
 		a.try.Release()
 		a.try = nil
