@@ -67,7 +67,7 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 		a.watch(h.EndOfStream)
 		return
 	}
-	if a.chain.Commit == config.CommitHeaders {
+	if a.chain.Commit == config.CommitHeaders && !(isError(w.status) && a.foreign()) { // what is to be translated is read first
 		a.commit(nil)
 	}
 	if h.EndOfStream {
