@@ -228,6 +228,36 @@ func TestCredentialsThatEndFailNoRequest(t *testing.T) { // alone: it is about t
 	}
 }
 
+func TestACloudThatIssuesNothingAtTheStartStopsNothing(t *testing.T) {
+	t.Parallel()
+	on := []string{"web", "vertex", "fentra", "anthropic"}
+	s := startStack(t, plan{places: on, mute: true, container: true, chains: []chain{
+		{name: "clouds", api: "anthropic", on: on, breaker: patient, more: fileChain{Retry: unbounded}},
+		{name: "cloud", api: "anthropic", on: []string{"vertex"}, breaker: patient},
+	}})
+	ask := func(chain, id string) answer {
+		return s.sdk(within(t, patience), t, call{path: messages, chain: chain, script: "*=ok", id: id})
+	}
+	ask("clouds", "early").target(t, "clouds/anthropic")
+	s.calls(t, "early", "web:0 vertex:0 fentra:0")
+	if a := ask("cloud", "alone"); a.status != http.StatusServiceUnavailable {
+		t.Errorf("a chain without any credential = %d, %v, want 503", a.status, a.err)
+	}
+	s.issuer.Break(false)
+	eventually(t, patience, func() error {
+		if got := ask("clouds", "late").header.Get("x-llm-target"); got != "clouds/web" {
+			return fmt.Errorf("served by %s, want clouds/web", got)
+		}
+		return nil
+	})
+	s.refusals(t)
+	for _, want := range []string{"no AWS credential", "no Google token"} { // Microsoft's SDK may still be trying
+		if log := s.services[0].tail(1 << 20); !strings.Contains(log, want) {
+			t.Errorf("the log does not say %q:\n%s", want, log)
+		}
+	}
+}
+
 // everywhereOf is the dialect of a place.
 func everywhereOf(name string) string {
 	for api, list := range everywhere {

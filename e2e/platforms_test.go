@@ -5,6 +5,7 @@ package e2e
 import (
 	"crypto/tls"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,75 +49,105 @@ var profiles = []string{"invoke", "runtime", "mantle"}
 // catalogue has the places by name, made for a stack that has its issuer and its folder.
 func (s *Stack) catalogue(t testing.TB) map[string]place {
 	t.Helper()
-	clock := func() time.Time { return time.Now().Add(s.plan.skew) }
-	keyed := func(name, api, platform, header string, plays func(scripted.Auth) scripted.Platform, model string) place {
-		config := fileProvider{API: api, Platform: platform, Auth: map[string]any{"header": header, "secret": s.secretFile(t, name, keyOf(name))}}
-		var a scripted.Auth = scripted.Key{Header: header, Valid: scripted.Exactly(keyOf(name), newKeyOf(name))}
-		if header == "bearer" {
-			config.Auth = map[string]any{"bearer": s.secretFile(t, name, keyOf(name))}
-			a = scripted.Bearer{Valid: scripted.Exactly(keyOf(name), newKeyOf(name))}
-		}
-		return place{plays: plays(a), config: config, model: model, secrets: []string{keyOf(name)}}
+	all := map[string]place{}
+	for _, some := range []map[string]place{s.claudes(t), s.bedrocks(t), s.gpts(t), s.geminis(t)} {
+		maps.Copy(all, some)
 	}
-	native := func(api string) func(scripted.Auth) scripted.Platform {
-		return func(a scripted.Auth) scripted.Platform { return scripted.Native{API: api, Auth: a} }
-	}
-	bedrock := func(surface, profile, model string) place {
-		id, secret, session := awsKey(profile)
-		service := "bedrock"
-		if surface == "mantle" {
-			service = "bedrock-mantle"
-		}
-		return place{model: model, secrets: []string{id, secret, session},
-			plays: scripted.Bedrock{Surface: surface, Clock: clock, Auth: scripted.SigV4{Region: "us-east-1", Service: service,
-				Secret: scripted.StaticKey(id, secret, session), Clock: clock}},
-			config: fileProvider{API: "anthropic", Platform: "bedrock", Surface: surface, Region: "us-east-1", Auth: map[string]any{"aws": "profile:" + profile}}}
-	}
-	vertex := func(api, region, account, gcp, model string) place {
-		return place{model: model, kind: "gcp", owner: account,
-			plays:  scripted.Vertex{API: api, Project: "acme-prod", Region: region, Auth: scripted.Bearer{Valid: s.issuer.Token("gcp", account)}},
-			config: fileProvider{API: api, Platform: "vertex", Region: region, Project: "acme-prod", Auth: map[string]any{"gcp": gcp}}}
-	}
-	places := map[string]place{
-		"anthropic":  keyed("anthropic", "anthropic", "", "x-api-key", native("anthropic"), "claude-opus-5"),
-		"anthropic2": keyed("anthropic2", "anthropic", "", "x-api-key", native("anthropic"), "claude-opus-5"),
-		"invoke":     bedrock("invoke", "invoke", "us.anthropic.claude-opus-5-v1:0"),
-		"runtime":    bedrock("messages", "runtime", "global.anthropic.claude-opus-5"),
-		"mantle":     bedrock("mantle", "mantle", "anthropic.claude-opus-5"),
-		"web": {model: "arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.anthropic.claude-opus-5", kind: "aws", owner: roleARN,
-			plays: scripted.Bedrock{Surface: "invoke", Clock: clock, Auth: scripted.SigV4{Region: "eu-west-1", Service: "bedrock",
-				Secret: s.issuer.Keys, Clock: clock}},
-			config: fileProvider{API: "anthropic", Platform: "bedrock", Region: "eu-west-1", Auth: map[string]any{"aws": "default"}}},
-		"vertex": vertex("anthropic", "global", "vertex@acme", "file:"+s.serviceAccount(t, "vertex@acme"), "claude-opus-5@20260101"),
-		"foundry": keyed("foundry", "anthropic", "foundry", "x-api-key",
-			func(a scripted.Auth) scripted.Platform { return scripted.Foundry{Auth: a} }, "opus-prod"),
-		"fentra": {model: "opus-prod", kind: "entra", owner: "https://ai.azure.com",
-			plays:  scripted.Foundry{Auth: scripted.Bearer{Valid: s.issuer.Token("entra", "https://ai.azure.com")}},
-			config: fileProvider{API: "anthropic", Platform: "foundry", Auth: map[string]any{"azure": "default"}}},
-		"apikey": in(keyed("apikey", "anthropic", "bedrock", "bearer",
-			func(a scripted.Auth) scripted.Platform {
-				return scripted.Bedrock{Surface: "invoke", Clock: clock, Auth: a}
-			}, "anthropic.claude-opus-5"), "us-west-2"),
-		"openai":  keyed("openai", "openai", "", "bearer", native("openai"), "gpt-5.1"),
-		"openai2": keyed("openai2", "openai", "", "bearer", native("openai"), "gpt-5.1"),
-		"azure": keyed("azure", "openai", "azure", "api-key",
-			func(a scripted.Auth) scripted.Platform { return scripted.Azure{Auth: a} }, "gpt-prod"),
-		"entra": {model: "gpt-classic", kind: "entra", owner: "https://cognitiveservices.azure.com",
-			plays:  scripted.Azure{APIVersion: "2024-10-21", Auth: scripted.Bearer{Valid: s.issuer.Token("entra", "https://cognitiveservices.azure.com")}},
-			config: fileProvider{API: "openai", Platform: "azure", APIVersion: "2024-10-21", Auth: map[string]any{"azure": "default"}}},
-		"own": {model: "gpt-5.1", secrets: []string{clientKey},
-			plays:  scripted.Native{API: "openai", Auth: scripted.Bearer{Valid: scripted.Exactly(clientKey)}},
-			config: fileProvider{API: "openai", Auth: map[string]any{"from": "client"}}},
-		"gemini":  keyed("gemini", "gemini", "", "x-goog-api-key", native("gemini"), "gemini-3-pro"),
-		"vgemini": vertex("gemini", "europe-west4", "gemini@acme", "default", "gemini-3-pro"),
-	}
-	return places
+	return all
 }
 
-// in is a place in a region.
-func in(p place, region string) place {
-	p.config.Region = region
-	return p
+// claudes serve Anthropic's dialect, but for Bedrock.
+func (s *Stack) claudes(t testing.TB) map[string]place {
+	foundry := func(a scripted.Auth) scripted.Platform { return scripted.Foundry{Auth: a} }
+	return map[string]place{
+		"anthropic":  s.keyed(t, "anthropic", fileProvider{API: "anthropic"}, "x-api-key", native("anthropic"), "claude-opus-5"),
+		"anthropic2": s.keyed(t, "anthropic2", fileProvider{API: "anthropic"}, "x-api-key", native("anthropic"), "claude-opus-5"),
+		"vertex":     s.vertex("anthropic", "global", "vertex@acme", "file:"+s.serviceAccount(t, "vertex@acme"), "claude-opus-5@20260101"),
+		"foundry":    s.keyed(t, "foundry", fileProvider{API: "anthropic", Platform: "foundry"}, "x-api-key", foundry, "opus-prod"),
+		"fentra":     s.entra("https://ai.azure.com", fileProvider{API: "anthropic", Platform: "foundry"}, foundry, "opus-prod"),
+	}
+}
+
+// bedrocks are on Bedrock: each of its surfaces, and each way to prove who calls.
+func (s *Stack) bedrocks(t testing.TB) map[string]place {
+	invoke := func(a scripted.Auth) scripted.Platform {
+		return scripted.Bedrock{Surface: "invoke", Auth: a, Clock: s.clock}
+	}
+	on := func(region, surface string, auth map[string]any) fileProvider {
+		return fileProvider{API: "anthropic", Platform: "bedrock", Region: region, Surface: surface, Auth: auth}
+	}
+	signed := func(surface, service, profile, model string) place {
+		id, secret, session := awsKey(profile)
+		auth := scripted.SigV4{Region: "us-east-1", Service: service, Secret: scripted.StaticKey(id, secret, session), Clock: s.clock}
+		return place{model: model, secrets: []string{id, secret, session},
+			plays:  scripted.Bedrock{Surface: surface, Clock: s.clock, Auth: auth},
+			config: on("us-east-1", surface, map[string]any{"aws": "profile:" + profile})}
+	}
+	return map[string]place{
+		"invoke":  signed("invoke", "bedrock", "invoke", "us.anthropic.claude-opus-5-v1:0"),
+		"runtime": signed("messages", "bedrock", "runtime", "global.anthropic.claude-opus-5"),
+		"mantle":  signed("mantle", "bedrock-mantle", "mantle", "anthropic.claude-opus-5"),
+		"web": {model: "arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.anthropic.claude-opus-5", kind: "aws", owner: roleARN,
+			plays:  invoke(scripted.SigV4{Region: "eu-west-1", Service: "bedrock", Secret: s.issuer.Keys, Clock: s.clock}),
+			config: on("eu-west-1", "invoke", map[string]any{"aws": "default"})},
+		"apikey": s.keyed(t, "apikey", on("us-west-2", "invoke", nil), "bearer", invoke, "anthropic.claude-opus-5"),
+	}
+}
+
+// gpts serve OpenAI's dialect.
+func (s *Stack) gpts(t testing.TB) map[string]place {
+	azure := func(a scripted.Auth) scripted.Platform { return scripted.Azure{Auth: a} }
+	classic := func(a scripted.Auth) scripted.Platform { return scripted.Azure{APIVersion: "2024-10-21", Auth: a} }
+	return map[string]place{
+		"openai":  s.keyed(t, "openai", fileProvider{API: "openai"}, "bearer", native("openai"), "gpt-5.1"),
+		"openai2": s.keyed(t, "openai2", fileProvider{API: "openai"}, "bearer", native("openai"), "gpt-5.1"),
+		"azure":   s.keyed(t, "azure", fileProvider{API: "openai", Platform: "azure"}, "api-key", azure, "gpt-prod"),
+		"entra": s.entra("https://cognitiveservices.azure.com", fileProvider{API: "openai", Platform: "azure", APIVersion: "2024-10-21"},
+			classic, "gpt-classic"),
+		"own": {model: "gpt-5.1", secrets: []string{clientKey},
+			plays:  native("openai")(scripted.Bearer{Valid: scripted.Exactly(clientKey)}),
+			config: fileProvider{API: "openai", Auth: map[string]any{"from": "client"}}},
+	}
+}
+
+func (s *Stack) geminis(t testing.TB) map[string]place {
+	return map[string]place{
+		"gemini":  s.keyed(t, "gemini", fileProvider{API: "gemini"}, "x-goog-api-key", native("gemini"), "gemini-3-pro"),
+		"vgemini": s.vertex("gemini", "europe-west4", "gemini@acme", "default", "gemini-3-pro"),
+	}
+}
+
+// clock is that of the platforms.
+func (s *Stack) clock() time.Time { return time.Now().Add(s.plan.skew) }
+
+func native(api string) func(scripted.Auth) scripted.Platform {
+	return func(a scripted.Auth) scripted.Platform { return scripted.Native{API: api, Auth: a} }
+}
+
+// keyed is a place that is called with a key, in a header of its own or as "bearer".
+func (s *Stack) keyed(t testing.TB, name string, config fileProvider, header string, plays func(scripted.Auth) scripted.Platform, model string) place {
+	valid := scripted.Exactly(keyOf(name), newKeyOf(name))
+	config.Auth = map[string]any{"header": header, "secret": s.secretFile(t, name, keyOf(name))}
+	auth := scripted.Auth(scripted.Key{Header: header, Valid: valid})
+	if header == "bearer" {
+		config.Auth = map[string]any{"bearer": config.Auth["secret"]}
+		auth = scripted.Bearer{Valid: valid}
+	}
+	return place{plays: plays(auth), config: config, model: model, secrets: []string{keyOf(name), newKeyOf(name)}}
+}
+
+// vertex is a place that is called with tokens of a service account.
+func (s *Stack) vertex(api, region, account, gcp, model string) place {
+	return place{model: model, kind: "gcp", owner: account,
+		plays:  scripted.Vertex{API: api, Project: "acme-prod", Region: region, Auth: scripted.Bearer{Valid: s.issuer.Token("gcp", account)}},
+		config: fileProvider{API: api, Platform: "vertex", Region: region, Project: "acme-prod", Auth: map[string]any{"gcp": gcp}}}
+}
+
+// entra is a place that is called with tokens of the managed identity, for a resource.
+func (s *Stack) entra(resource string, config fileProvider, plays func(scripted.Auth) scripted.Platform, model string) place {
+	config.Auth = map[string]any{"azure": "default"}
+	return place{model: model, kind: "entra", owner: resource, config: config,
+		plays: plays(scripted.Bearer{Valid: s.issuer.Token("entra", resource)})}
 }
 
 const roleARN = "arn:aws:iam::123456789012:role/understudy"
@@ -152,6 +183,7 @@ func (s *Stack) startPlaces(t *testing.T, ca *scripted.CA) {
 	if s.issuer, err = scripted.NewIssuer(life, identity); err != nil {
 		t.Fatal(err)
 	}
+	s.issuer.Break(s.plan.mute)
 	s.issuerURL = serveAt(t, s.issuer, "127.0.0.1", nil)
 	s.placesEnv(t)
 	host, cert := "127.0.0.1", (*tls.Certificate)(nil)
@@ -188,14 +220,20 @@ func (s *Stack) placesEnv(t testing.TB) {
 		write(t, file, []byte(content))
 		return file
 	}
-	s.env = []string{
-		"AWS_SHARED_CREDENTIALS_FILE=" + path("aws-credentials", shared.String()), "AWS_CONFIG_FILE=" + path("aws-config", ""),
+	aws := []string{
 		"AWS_WEB_IDENTITY_TOKEN_FILE=" + path("web-identity", identity), "AWS_ROLE_ARN=" + roleARN,
-		"AWS_ENDPOINT_URL_STS=" + s.issuerURL + "/sts", "AWS_EC2_METADATA_DISABLED=true",
-		"GOOGLE_APPLICATION_CREDENTIALS=" + s.serviceAccount(t, "gemini@acme"),
-		"IDENTITY_ENDPOINT=" + s.issuerURL + "/entra", "IDENTITY_HEADER=" + identity,
-		"NO_PROXY=*", "HOME=" + s.dir,
+		"AWS_ENDPOINT_URL_STS=" + s.issuerURL + "/sts",
 	}
+	if s.plan.container {
+		aws = []string{"AWS_CONTAINER_CREDENTIALS_FULL_URI=" + s.issuerURL + "/aws", "AWS_CONTAINER_AUTHORIZATION_TOKEN=" + identity}
+	}
+	s.env = append(aws,
+		"AWS_SHARED_CREDENTIALS_FILE="+path("aws-credentials", shared.String()), "AWS_CONFIG_FILE="+path("aws-config", ""),
+		"AWS_EC2_METADATA_DISABLED=true",
+		"GOOGLE_APPLICATION_CREDENTIALS="+s.serviceAccount(t, "gemini@acme"),
+		"IDENTITY_ENDPOINT="+s.issuerURL+"/entra", "IDENTITY_HEADER="+identity,
+		"NO_PROXY=*", "HOME="+s.dir,
+	)
 }
 
 // secrets are what an account has proved itself with, or could.

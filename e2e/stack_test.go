@@ -30,10 +30,13 @@ type plan struct {
 	socket   bool     // Envoy reaches the service through a socket file
 	nats     *cluster // the store that the replicas share; nil: each has its own
 	chains   []chain
-	places   []string      // accounts on platforms, by their names in the catalogue
-	life     time.Duration // of issued credentials; 0 is an hour
-	skew     time.Duration // how far the platforms' clocks are ahead
-	edit     func(*file)   // the last word on the config
+	edit     func(*file) // the last word on the config
+
+	places    []string      // accounts on platforms, by their names in the catalogue
+	life      time.Duration // of issued credentials; 0 is an hour
+	mute      bool          // none is issued before Stack.issuer is mended
+	container bool          // AWS's come from the container's endpoint, not by web identity
+	skew      time.Duration // how far the platforms' clocks are ahead
 }
 
 // Stack is providers, service and a real Envoy, running.
