@@ -27,6 +27,7 @@ type answer struct {
 	ended     bool  // the body is complete
 	trailers  bool  // a trailers message waits for its reply
 	bodyless  bool  // the response ended with its headers
+	homing    bool  // its id, and who made it, are to be remembered
 }
 
 // reader is the response's classifier, also where no response came.

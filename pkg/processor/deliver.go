@@ -48,7 +48,7 @@ func (a *attempt) commit(extra *mutation) {
 	a.reframe(m)
 	a.send(responseHeaders(m))
 	a.state = committed
-	a.noteHome()
+	a.answer.homing = a.homing()
 	a.clock.released()
 	if !a.copy.wanted {
 		a.body.Drop() // no degraded mode can need it any more
@@ -75,6 +75,9 @@ func (a *attempt) forward() {
 		return
 	}
 	w := &a.answer
+	if w.homing {
+		a.noteHome()
+	}
 	safe := w.resp.Safe()
 	if w.ended {
 		safe = w.fed

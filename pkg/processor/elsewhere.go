@@ -260,19 +260,29 @@ func (a *attempt) find(id string) string {
 // responseID is the id of an answer of the Responses API, whole or in its first event.
 var responseID = regexp.MustCompile(`"id"\s*:\s*"(resp_[A-Za-z0-9_-]{1,200})"`)
 
-// noteHome remembers which provider an answer that may be referred to was made by, where that is not plain.
-func (a *attempt) noteHome() {
+// homing says that it is worth remembering which provider made an answer that may be referred to: it is not plain.
+func (a *attempt) homing() bool {
 	if a.p.homes == nil || a.api != classify.OpenAIResponses || a.answer.status >= 300 {
-		return
+		return false
 	}
-	if first := a.book.Config.Primary(a.head.path()); !a.choice() && first != nil && first.Provider == a.try.Target.Provider {
-		return
+	first := a.book.Config.Primary(a.head.path())
+	return a.choice() || first == nil || first.Provider != a.try.Target.Provider
+}
+
+// noteHome remembers which provider made the answer, once its id is among what is about to leave: an event leaves whole,
+// and the first one has it.
+func (a *attempt) noteHome() {
+	w := &a.answer
+	var start []byte
+	for _, p := range w.held[w.next:] {
+		start = append(start, p[:min(len(p), maxChunk-len(start))]...)
 	}
-	for _, p := range a.answer.held[a.answer.next:] {
-		if m := responseID.FindSubmatch(p[:min(len(p), maxChunk)]); m != nil {
-			a.p.homes.Put(string(m[1]), a.try.Target.Provider.Name)
-			return
-		}
+	if m := responseID.FindSubmatch(start); m != nil {
+		a.p.homes.Put(string(m[1]), a.try.Target.Provider.Name)
+		w.homing = false
+	}
+	if w.sent > maxChunk {
+		w.homing = false
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"understudy/pkg/provider/credential"
 )
@@ -25,12 +26,14 @@ providers:
   anthropic: {api: anthropic, endpoint: "http://127.0.0.1:1", auth: {header: x-api-key, secret: "env:PROCESSOR_TEST_KEY"}}
   bedrock: {api: anthropic, platform: bedrock, region: us-east-1, auth: {bearer: "env:PROCESSOR_TEST_KEY"}}
   openai: {api: openai, endpoint: "http://127.0.0.1:2", auth: {bearer: "env:PROCESSOR_TEST_KEY"}}
+  checked: {api: openai, endpoint: "http://127.0.0.1:4", tier_check: true, auth: {bearer: "env:PROCESSOR_TEST_KEY"}}
   azure: {api: openai, platform: azure, endpoint: "https://acme.example", auth: {header: x-acme-key, secret: "env:PROCESSOR_TEST_KEY"}}
   gemini: {api: gemini, endpoint: "http://127.0.0.1:3", auth: {header: x-goog-api-key, secret: "env:PROCESSOR_TEST_KEY"}}
 targets:
   anthropic/opus: {provider: anthropic, model: opus}
   bedrock/opus: {provider: bedrock, model: anthropic.opus, model_family: opus}
   openai/gpt: {provider: openai, model: gpt}
+  flex/gpt: {provider: checked, model: gpt, service_tier: flex}
   azure/gpt: {provider: azure, model: deployment, model_family: gpt}
   gemini/pro: {provider: gemini, model: pro}
 chains:
@@ -49,6 +52,8 @@ chains:
     match: [{path: /pair/v1/chat/completions}]
     targets: [{any: [openai/gpt, azure/gpt]}]
     sticky: {for: 10m, header: x-turn-of}
+  early: {match: [{path: /early/v1/responses}], commit: headers, targets: [azure/gpt, openai/gpt]}
+  flex: {match: [{path: /flex/v1/responses}], mode: observe, "on": {tier_downgrade: next}, targets: [flex/gpt, openai/gpt]}
   gemini: {match: [{path: /v1beta/models}], targets: [gemini/pro]}
 `
 
@@ -335,6 +340,40 @@ func TestAResponseIsFoundWhereItWasMade(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAStreamedResponsesHomeIsKnownHoweverItComes(t *testing.T) {
+	const stream = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"id\":\"resp_42\",\"object\":\"response\",\"status\":\"in_progress\"}}\n\n" +
+		"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"sequence_number\":1,\"delta\":\"Hi\"}\n\n" +
+		"event: response.completed\ndata: {\"type\":\"response.completed\",\"sequence_number\":2,\"response\":{\"id\":\"resp_42\",\"status\":\"completed\"}}\n\n"
+	for _, path := range []string{"/early/v1/responses", "/team/v1/responses"} {
+		for _, size := range []int{1, 50, len(stream)} {
+			elsewhere(t, func(b *bench, _ memory, homes houses) {
+				c := b.ask(1, "POST", path, `{"model":"gpt","input":"hi","stream":true}`)
+				c.s.out = make(chan string, 4096)
+				var pieces []string
+				for p := range slices.Chunk([]byte(stream), size) {
+					pieces = append(pieces, string(p))
+				}
+				c.answers(200, []string{"content-type", "text/event-stream"}, pieces...)
+				if want := map[string]string{"/early/v1/responses": "azure", "/team/v1/responses": "openai"}[path]; homes["resp_42"] != want {
+					t.Errorf("%s in pieces of %d: homes = %v, want resp_42 at %s", path, size, homes, want)
+				}
+				c.hangUp()
+			})
+		}
+	}
+}
+
+func TestWhoOnlyWatchesComparesNoTierThatItDidNotAskFor(t *testing.T) {
+	elsewhere(t, func(b *bench, _ memory, _ houses) {
+		c := b.ask(1, "POST", "/flex/v1/responses", `{"model":"gpt","input":"hi"}`)
+		c.answers(200, []string{"content-type", "application/json"}, `{"id":"resp_1","object":"response","status":"completed","service_tier":"default","model":"m","output":[{"type":"message","content":[{"type":"output_text","text":"Hi"}]}],"usage":{"input_tokens":1,"output_tokens":1}}`)
+		if n := testutil.ToFloat64(b.p.metrics.unenforced.WithLabelValues("flex", "flex/gpt", wouldFailOver)); n != 0 {
+			t.Errorf("decisions to fail over = %v, want none: nobody asked for flex", n)
+		}
+		c.hangUp()
+	})
 }
 
 func TestABoundRequestGoesWhereTheConfigStillHasAHome(t *testing.T) {

@@ -48,7 +48,9 @@ func (a *attempt) observe(x chain.Exchange) {
 		a.refuse(http.StatusServiceUnavailable, "not_ready", "the gateway has no credential for this provider")
 		return
 	}
-	a.call.tier = provider.AskedTier(try.Target, a.body)
+	asIs := *try.Target
+	asIs.Tier, asIs.Speed = "", "" // what the client asks for is not changed
+	a.call.tier = provider.AskedTier(&asIs, a.body)
 	a.sendOff(a.common(try.Target.Provider, rw))
 }
 
