@@ -259,13 +259,43 @@ func TestAnExceptionFrameAnywhereIsTheRightClassAndAnHonestEnd(t *testing.T) {
 	s.refusals(t)
 }
 
+func TestFramesThatBreakEndHonestly(t *testing.T) {
+	t.Parallel()
+	on := []string{"invoke", "anthropic"}
+	var chains []chain
+	ways := []string{"cut gate n=2 how=end", "cut gate n=2 how=reset", "cut gate n=2 how=close", "malformed gate n=2"}
+	for i := range ways {
+		for _, suffix := range []string{"", "-raw"} {
+			chains = append(chains, chain{name: fmt.Sprint("broken-", i, suffix), api: "anthropic", on: on, breaker: patient, more: fileChain{Retry: unbounded}})
+		}
+	}
+	s := startStack(t, plan{places: on, chains: chains})
+	for i, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			c := call{path: messages, stream: true, chain: fmt.Sprint("broken-", i), script: "invoke=" + way + "; anthropic=ok n=4"}
+			c.onText = func(string) { s.providers["invoke"].Open(t.Name()) }
+			got := s.rich(within(t, patience), t, c)
+			if strings.HasSuffix(way, "reset") || strings.HasSuffix(way, "close") { // the connection breaks for the client, too
+				s.raises(t, got)
+				return
+			}
+			s.brokenHonestly(t, c, got)
+		})
+	}
+	for _, way := range []string{"malformed n=0", "empty", "cut n=0 how=end", "cut n=0 how=reset", "html502", "reset"} {
+		t.Run("before content: "+way, func(t *testing.T) {
+			c := call{path: messages, stream: true, chain: "broken-0", script: "invoke=" + way + "; anthropic=ok n=4"}
+			s.fromRung(t, chains[0], 1, s.rich(within(t, patience), t, c))
+		})
+	}
+	s.refusals(t)
+	s.survives(t)
+}
+
 // brokenHonestly checks that a stream that broke after content ends in an error, and is Anthropic's own to the end.
 func (s *Stack) brokenHonestly(t *testing.T, c call, got parsed) {
 	t.Helper()
-	if got.err == nil {
-		t.Errorf("the SDK raised no error: %v", got.events)
-	}
-	s.calls(t, t.Name(), "invoke:1 anthropic:0")
+	s.raises(t, got)
 	c.chain, c.id, c.header = c.chain+"-raw", t.Name()+"-raw", map[string]string{"anthropic-version": "2023-06-01"}
 	raw := s.afterContent(t, c)
 	if raw.err != nil || raw.header.Get("content-type") != "text/event-stream" || !strings.HasPrefix(raw.body, "event: message_start\ndata: {") {
@@ -274,6 +304,15 @@ func (s *Stack) brokenHonestly(t *testing.T, c call, got parsed) {
 	if n := strings.Count(raw.body, "event: error\ndata: {\"type\":\"error\""); n != 1 || strings.Contains(raw.body, "message_stop") {
 		t.Errorf("the stream ends %.500q, want one error and no message_stop", raw.body[max(0, len(raw.body)-500):])
 	}
+}
+
+// raises checks that the SDK tells of the broken stream, and that nobody else was asked after content.
+func (s *Stack) raises(t *testing.T, got parsed) {
+	t.Helper()
+	if got.err == nil {
+		t.Errorf("the SDK raised no error: %v", got.events)
+	}
+	s.calls(t, t.Name(), "invoke:1 anthropic:0")
 }
 
 // afterContent makes a raw call and opens the gate of its first place when content has come.
