@@ -18,8 +18,8 @@ type asked struct {
 	header            map[string]string
 }
 
-// says is a question in the fewest words.
-func says(chain, text string) asked {
+// asks is a question in the fewest words.
+func asks(chain, text string) asked {
 	return asked{chain: chain, path: messages, tenant: "first",
 		body: fmt.Sprintf(`{"model":"m","max_tokens":100,"messages":[{"role":"user","content":%q}]}`, text)}
 }
@@ -91,7 +91,7 @@ func (s *Stack) misses(t testing.TB, why string, q asked) {
 // settles waits until all answers so far of a chain with a cache have been kept, or not: they are one after the other.
 func (s *Stack) settles(t testing.TB, chain string) {
 	t.Helper()
-	last := says(chain, "the last one, at "+time.Now().String())
+	last := asks(chain, "the last one, at "+time.Now().String())
 	s.answers(t, last)
 	s.hits(t, last)
 }
@@ -135,7 +135,7 @@ func TestTheCacheServesTheSameQuestionOnly(t *testing.T) {
 }
 
 func cacheOfAnyOrder(t *testing.T, s *Stack) {
-	q := says("kept", "in which order?")
+	q := asks("kept", "in which order?")
 	good := s.answers(t, q)
 	for _, body := range []string{
 		q.body,
@@ -155,11 +155,11 @@ func cacheOfAnyOrder(t *testing.T, s *Stack) {
 
 func cacheOfNearQuestions(t *testing.T, s *Stack) {
 	const question = "what did the shop at 17 Mill Lane take in March 2025 before the sale of all of its winter stock began?"
-	good := s.answers(t, says("near", question))
-	s.hits(t, says("near", question))
+	good := s.answers(t, asks("near", question))
+	s.hits(t, asks("near", question))
 	near := "Hello, please " + strings.TrimSuffix(question, "?") + "!"
 	near = strings.Replace(near, "!", "?", 1)
-	a := s.hits(t, says("near", near))
+	a := s.hits(t, asks("near", near))
 	if label := a.header.Get("x-llm-degraded"); a.body != good.body || !strings.Contains(label, "; match=near; similarity=") {
 		t.Errorf("%q got %q from %q, want the near answer", near, a.body, label)
 	}
@@ -169,29 +169,29 @@ func cacheOfNearQuestions(t *testing.T, s *Stack) {
 		{"did the", "did not the"}, {"before", "after"}, {"all of", "none of"},
 	} {
 		other := strings.Replace(question, change[0], change[1], 1)
-		s.misses(t, change[0]+" became "+change[1], says("near", other))
-		s.misses(t, change[0]+" became "+change[1]+", politely", says("near", "please "+other))
+		s.misses(t, change[0]+" became "+change[1], asks("near", other))
+		s.misses(t, change[0]+" became "+change[1]+", politely", asks("near", "please "+other))
 	}
 }
 
 func cacheOfBadAnswers(t *testing.T, s *Stack) {
 	chat := func(text string) asked {
-		q := says("chat", text)
+		q := asks("chat", text)
 		q.path = chats
 		return q
 	}
 	bad := map[string]asked{
-		"a refusal":            says("kept", "bad 1").given("*=refusal n=0"),
-		"a refusal after text": says("kept", "bad 2").streamed().given("*=refusal n=3 delay=50ms"),
-		"a cut stream":         says("kept", "bad 3").streamed().given("*=cut n=3 how=end delay=50ms"),
-		"a broken stream":      says("kept", "bad 4").streamed().given("*=cut n=3 how=close delay=50ms"),
-		"an error in a stream": says("kept", "bad 5").streamed().given("*=error n=3 delay=50ms"),
+		"a refusal":            asks("kept", "bad 1").given("*=refusal n=0"),
+		"a refusal after text": asks("kept", "bad 2").streamed().given("*=refusal n=3 delay=50ms"),
+		"a cut stream":         asks("kept", "bad 3").streamed().given("*=cut n=3 how=end delay=50ms"),
+		"a broken stream":      asks("kept", "bad 4").streamed().given("*=cut n=3 how=close delay=50ms"),
+		"an error in a stream": asks("kept", "bad 5").streamed().given("*=error n=3 delay=50ms"),
 		"a filtered answer":    chat("bad 6").given("*=filter n=3"),
 		"a filtered stream":    chat("bad 7").streamed().given("*=filter n=3"),
 		"a cut chat":           chat("bad 8").streamed().given("*=cut n=3 how=end delay=50ms"),
-		"a downshift":          says("shift", "bad 9").given("a=529; b=ok"),
-		"an off answer":        says("says", "bad 10").given("*=529"),
-		"an invalid request":   says("kept", "bad 11").given("*=400"),
+		"a downshift":          asks("shift", "bad 9").given("a=529; b=ok"),
+		"an off answer":        asks("says", "bad 10").given("*=529"),
+		"an invalid request":   asks("kept", "bad 11").given("*=400"),
 	}
 	for name, q := range bad {
 		a := s.answers(t, q)
@@ -211,24 +211,24 @@ func cacheOfBadAnswers(t *testing.T, s *Stack) {
 }
 
 func cacheOfTenants(t *testing.T, s *Stack) {
-	q := says("kept", "whose is it?")
+	q := asks("kept", "whose is it?")
 	s.answers(t, q)
-	s.answers(t, says("kept", "nobody's").of(""))
+	s.answers(t, asks("kept", "nobody's").of(""))
 	s.settles(t, "kept")
 	s.hits(t, q)
 	s.misses(t, "another tenant", q.of("second"))
 	s.misses(t, "another tenant that says it is this one", q.of("second").with("x-llm-tenant", "first"))
 	s.misses(t, "nobody", q.of(""))
 	s.misses(t, "nobody that says it is this one", q.of("").with("x-llm-tenant", "first"))
-	s.misses(t, "what nobody asked", says("kept", "nobody's").of(""))
-	s.misses(t, "what nobody asked", says("kept", "nobody's"))
+	s.misses(t, "what nobody asked", asks("kept", "nobody's").of(""))
+	s.misses(t, "what nobody asked", asks("kept", "nobody's"))
 	other := q
 	other.chain = "near"
 	s.misses(t, "another chain", other)
 }
 
 func cacheOfNothing(t *testing.T, s *Stack) {
-	q := says("kept", "not to be kept")
+	q := asks("kept", "not to be kept")
 	s.answers(t, q.with("cache-control", "no-store"))
 	unstored := q
 	unstored.body = strings.Replace(q.body, "{", `{"store":false,`, 1)
@@ -242,7 +242,7 @@ func cacheOfNothing(t *testing.T, s *Stack) {
 }
 
 func cacheOfStreams(t *testing.T, s *Stack) {
-	for path, q := range map[string]asked{messages: says("kept", "at length").streamed(), chats: says("chat", "at length").streamed()} {
+	for path, q := range map[string]asked{messages: asks("kept", "at length").streamed(), chats: asks("chat", "at length").streamed()} {
 		q.path = path
 		good := s.answers(t, q.given("*=ok n=50 size=300 bytes"))
 		a := s.hits(t, q)
@@ -257,7 +257,7 @@ func cacheOfStreams(t *testing.T, s *Stack) {
 
 // cacheCost measures hits on a chain whose targets are open: the request's way through the service is all that there is.
 func cacheCost(t *testing.T, s *Stack) {
-	q, other := says("cost", "how much?"), says("cost", "how much more?")
+	q, other := asks("cost", "how much?"), asks("cost", "how much more?")
 	s.answers(t, q.given("*=ok n=20 size=100"))
 	s.settles(t, "kept") // its cache is the same
 	s.hits(t, q)

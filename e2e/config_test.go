@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,12 +68,18 @@ type fileNATS struct {
 }
 
 type fileProvider struct {
-	API      string            `yaml:"api"`
-	Endpoint string            `yaml:"endpoint"`
-	Insecure bool              `yaml:"insecure,omitempty"`
-	CA       string            `yaml:"ca,omitempty"`
-	Auth     map[string]string `yaml:"auth"`
-	Shape    map[string]any    `yaml:"shape,omitempty"`
+	API        string         `yaml:"api"`
+	Platform   string         `yaml:"platform,omitempty"`
+	Surface    string         `yaml:"surface,omitempty"`
+	Region     string         `yaml:"region,omitempty"`
+	Project    string         `yaml:"project,omitempty"`
+	APIVersion string         `yaml:"api_version,omitempty"`
+	Endpoint   string         `yaml:"endpoint"`
+	Insecure   bool           `yaml:"insecure,omitempty"`
+	CA         string         `yaml:"ca,omitempty"`
+	Auth       map[string]any `yaml:"auth"`
+	RateLimits string         `yaml:"rate_limits,omitempty"`
+	Shape      map[string]any `yaml:"shape,omitempty"`
 }
 
 type filePassthrough struct {
@@ -84,6 +91,7 @@ type fileTarget struct {
 	Provider string         `yaml:"provider"`
 	Model    string         `yaml:"model"`
 	Family   string         `yaml:"model_family"`
+	Tier     string         `yaml:"service_tier,omitempty"`
 	Breaker  fileBreaker    `yaml:"breaker,omitempty"`
 	Probe    *fileProbe     `yaml:"probe,omitempty"`
 	Price    *filePrice     `yaml:"price,omitempty"`
@@ -124,7 +132,7 @@ type fileChain struct {
 	Mode      string            `yaml:"mode,omitempty"`
 	Select    string            `yaml:"select,omitempty"`
 	Match     []fileMatch       `yaml:"match,omitempty"`
-	Targets   []string          `yaml:"targets"`
+	Targets   []any             `yaml:"targets"` // names, or rungs
 	Commit    string            `yaml:"commit,omitempty"`
 	Hold      map[string]string `yaml:"hold,omitempty"`
 	Deadlines fileDeadlines     `yaml:"deadlines,omitempty"`
@@ -137,6 +145,7 @@ type fileChain struct {
 	Queue     map[string]any    `yaml:"queue,omitempty"`
 	Budget    map[string]any    `yaml:"budget,omitempty"`
 	Once      map[string]any    `yaml:"idempotency,omitempty"`
+	Sticky    map[string]any    `yaml:"sticky,omitempty"`
 }
 
 type fileMatch struct {
@@ -155,6 +164,7 @@ type fileRetry struct {
 	SameTarget int      `yaml:"same_target,omitempty"`
 	On         []string `yaml:"on,omitempty"`
 	Client     int      `yaml:"client,omitempty"`
+	Budget     float64  `yaml:"budget,omitempty"`
 }
 
 type fileOff struct {
@@ -168,7 +178,10 @@ type fileOff struct {
 type chain struct {
 	name    string
 	api     string   // "anthropic" or "openai"
-	on      []string // the providers of its rungs: a, b, c, dead, nodns, empty, wrong
+	on      []string // the providers of its rungs: a, b, c, dead, nodns, empty, wrong, or places; "a|b" share one
+	weights []int    // of a rung that is shared
+	shares  string   // the chain whose targets it has, too; "": it has its own
+	tune    func(provider string, t *fileTarget)
 	breaker fileBreaker
 	more    fileChain // policy; its targets and matches are made here
 
@@ -176,7 +189,12 @@ type chain struct {
 }
 
 // target is the name of the chain's target on a provider.
-func (c chain) target(provider string) string { return c.name + "/" + provider }
+func (c chain) target(provider string) string {
+	if c.shares != "" {
+		return c.shares + "/" + provider
+	}
+	return c.name + "/" + provider
+}
 
 // model is what a provider's model is called, so that a rewritten model shows.
 func model(provider string) string { return "m-" + provider }
@@ -190,11 +208,11 @@ func account(provider, api string) string { return provider + "-" + api }
 // key is the credential of an account.
 func key(account string) string { return "key-of-" + account }
 
-func auth(api, keyFile string) map[string]string {
+func auth(api, keyFile string) map[string]any {
 	if api == "anthropic" {
-		return map[string]string{"header": "x-api-key", "secret": "file:" + keyFile}
+		return map[string]any{"header": "x-api-key", "secret": "file:" + keyFile}
 	}
-	return map[string]string{"bearer": "file:" + keyFile}
+	return map[string]any{"bearer": "file:" + keyFile}
 }
 
 // compose makes the config file's content for replica i of the stack.
@@ -218,7 +236,10 @@ func (s *Stack) compose(t testing.TB, i int) file {
 			f.Providers[account(name, api)] = s.provider(t, endpoint, account(name, api), api)
 		}
 	}
-	f.addChains(t, s.plan.chains)
+	for name, p := range s.places {
+		f.Providers[name] = p.config
+	}
+	f.addChains(t, s.plan.chains, s.places)
 	if s.plan.edit != nil {
 		s.plan.edit(&f)
 	}
@@ -246,19 +267,19 @@ func (s *Stack) provider(t testing.TB, endpoint, account, api string) fileProvid
 }
 
 // addChains adds the test's chains and, after them, a default one for each dialect.
-func (f *file) addChains(t testing.TB, chains []chain) {
+func (f *file) addChains(t testing.TB, chains []chain, places map[string]place) {
 	f.Chains.Kind = yaml.MappingNode
 	for _, c := range chains {
 		c.more.Select = "header"
-		f.addChain(t, c)
+		f.addChain(t, c, places)
 	}
 	f.addChain(t, chain{name: "default-anthropic", api: "anthropic", on: []string{"a", "b"},
-		more: fileChain{Match: []fileMatch{{Path: "/v1/messages"}}}})
+		more: fileChain{Match: []fileMatch{{Path: "/v1/messages"}}}}, nil)
 	f.addChain(t, chain{name: "default-openai", api: "openai", on: []string{"a", "b"},
-		more: fileChain{Match: []fileMatch{{Path: "/v1/chat/completions"}, {Path: "/v1/responses"}}}})
+		more: fileChain{Match: []fileMatch{{Path: "/v1/chat/completions"}, {Path: "/v1/responses"}}}}, nil)
 }
 
-func (f *file) addChain(t testing.TB, c chain) {
+func (f *file) addChain(t testing.TB, c chain, places map[string]place) {
 	t.Helper()
 	if c.breaker.Ramp == (fileRamp{}) {
 		c.breaker.Ramp = atOnce
@@ -267,13 +288,23 @@ func (f *file) addChain(t testing.TB, c chain) {
 	if c.breaker.HalfOpen == "probe" {
 		probe = &fileProbe{Model: probeModel}
 	}
-	for _, provider := range c.on {
-		c.more.Targets = append(c.more.Targets, c.target(provider))
-		target := fileTarget{Provider: account(provider, c.api), Model: model(provider), Family: "m", Breaker: c.breaker, Probe: probe}
-		if price, ok := c.prices[provider]; ok {
-			target.Price, target.Limits = &price, map[string]any{"max_output": 10_000}
+	for _, rung := range c.on {
+		var members []string
+		for provider := range strings.SplitSeq(rung, "|") {
+			members = append(members, c.target(provider))
+			t := fileTarget{Provider: account(provider, c.api), Model: model(provider), Family: "m", Breaker: c.breaker, Probe: probe}
+			if price, ok := c.prices[provider]; ok {
+				t.Price, t.Limits = &price, map[string]any{"max_output": 10_000}
+			}
+			if p, ok := places[provider]; ok {
+				t.Provider, t.Model = provider, p.model
+			}
+			if c.tune != nil {
+				c.tune(provider, &t)
+			}
+			f.Targets[c.target(provider)] = t
 		}
-		f.Targets[c.target(provider)] = target
+		c.more.Targets = append(c.more.Targets, c.rung(members))
 	}
 	var name, body yaml.Node
 	name.SetString(c.name)
@@ -281,6 +312,18 @@ func (f *file) addChain(t testing.TB, c chain) {
 		t.Fatal(err)
 	}
 	f.Chains.Content = append(f.Chains.Content, &name, &body)
+}
+
+// rung is a target's name, or a rung that several share.
+func (c chain) rung(members []string) any {
+	if len(members) == 1 {
+		return members[0]
+	}
+	rung := map[string]any{"any": members}
+	if c.weights != nil {
+		rung["weights"] = c.weights
+	}
+	return rung
 }
 
 // save writes a config file in one step, as a reload must not see half of it.

@@ -105,7 +105,7 @@ func byo(accounts ...string) func(*file) {
 	return func(f *file) {
 		for _, account := range accounts {
 			p := f.Providers[account]
-			p.Auth = map[string]string{"from": "client"}
+			p.Auth = map[string]any{"from": "client"}
 			f.Providers[account] = p
 		}
 	}

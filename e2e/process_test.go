@@ -26,6 +26,11 @@ type process struct {
 
 // start runs a program, adding to its log.
 func start(name, log, program string, args ...string) (*process, error) {
+	return startIn(nil, name, log, program, args...)
+}
+
+// startIn runs a program with more in its environment.
+func startIn(env []string, name, log, program string, args ...string) (*process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
@@ -33,6 +38,7 @@ func start(name, log, program string, args ...string) (*process, error) {
 	defer out.Close()
 	p := &process{name: name, log: log, cmd: exec.Command(program, args...), exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
+	p.cmd.Env = append(os.Environ(), env...)
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}

@@ -65,7 +65,7 @@ func TestAFullDiskRefusesNewJobsAndKeepsTheOthers(t *testing.T) {
 	var accepted []order
 	place := func() answer {
 		o := order{key: fmt.Sprint(orderKey, len(accepted)), chain: "full"}
-		id, a := s.ask(within(t, patience), t, &o)
+		id, a := s.order(within(t, patience), t, &o)
 		if o.id = id; id != "" {
 			accepted = append(accepted, o)
 		}

@@ -82,8 +82,8 @@ func (e *end) answer() string {
 	return strings.TrimPrefix(body.ID, "msg_")
 }
 
-// ask makes an order's call once; the id of its job is empty without one.
-func (s *Stack) ask(ctx context.Context, t testing.TB, o *order) (id string, a answer) {
+// order makes an order's call once; the id of its job is empty without one.
+func (s *Stack) order(ctx context.Context, t testing.TB, o *order) (id string, a answer) {
 	c := call{path: messages, chain: o.chain, header: map[string]string{keyHeader: o.key}}
 	body := strings.Replace(requestBody(messages, false), "hello", "this is "+o.key+".", 1)
 	a = s.do(s.request(ctx, t, c, strings.NewReader(body)))
@@ -98,7 +98,7 @@ func (s *Stack) ask(ctx context.Context, t testing.TB, o *order) (id string, a a
 func (s *Stack) place(ctx context.Context, t testing.TB, o *order) error {
 	for {
 		o.tries++
-		id, a := s.ask(ctx, t, o)
+		id, a := s.order(ctx, t, o)
 		if id != "" {
 			o.id = id
 			return nil

@@ -36,6 +36,12 @@ type plan struct {
 	before func(provider string, h http.Handler) http.Handler
 	// bootstrap is the last word on Envoy's; nil: it stays.
 	bootstrap func(map[string]any)
+
+	places    []string      // accounts on platforms, by their names in the catalogue
+	life      time.Duration // of issued credentials; 0 is an hour
+	mute      bool          // none is issued before Stack.issuer is mended
+	container bool          // AWS's come from the container's endpoint, not by web identity
+	skew      time.Duration // how far the platforms' clocks are ahead
 }
 
 // Stack is providers, service and a real Envoy, running.
@@ -48,6 +54,10 @@ type Stack struct {
 
 	providers  map[string]*scripted.Provider // a, b, c, wrong
 	endpoints  map[string]string             // also dead, nodns, empty
+	places     map[string]place              // of the plan
+	issuer     *scripted.Issuer              // of the places' tokens
+	issuerURL  string
+	env        []string // of the services
 	services   []*service
 	envoy      *process
 	solos      []*process // Envoys that know one replica each
@@ -119,6 +129,9 @@ func (s *Stack) startProviders(t *testing.T) {
 		}
 	}
 	s.serve(t, "wrong", "localhost", leaf(t, ca, "elsewhere.test"))
+	if len(s.plan.places) > 0 {
+		s.startPlaces(t, ca)
+	}
 }
 
 func leaf(t *testing.T, ca *scripted.CA, name string) *tls.Certificate {
@@ -137,12 +150,18 @@ func (s *Stack) serve(t *testing.T, name, host string, cert *tls.Certificate) {
 	if s.plan.before != nil {
 		h = s.plan.before(name, p)
 	}
+	s.providers[name], s.endpoints[name] = p, serveAt(t, h, host, cert)
+}
+
+// serveAt serves h on a free port and says where.
+func serveAt(t *testing.T, h http.Handler, host string, cert *tls.Certificate) string {
+	t.Helper()
 	server, err := scripted.Serve(h, "127.0.0.1:0", cert)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	s.providers[name], s.endpoints[name] = p, server.URL(host)
+	return server.URL(host)
 }
 
 // refusing is an address that refuses connections: bound, so that nobody takes it, and never listening.
@@ -207,7 +226,7 @@ func (s *Stack) grpc(t *testing.T) string {
 func (s *Stack) startService(t testing.TB, i int) (err error) {
 	service := s.services[i]
 	name := fmt.Sprintf("service%d", i)
-	if service.process, err = start(name, filepath.Join(s.dir, name+".log"), binary, "serve", "-c", service.config); err != nil {
+	if service.process, err = startIn(s.env, name, filepath.Join(s.dir, name+".log"), binary, "serve", "-c", service.config); err != nil {
 		return err
 	}
 	return service.ready(within(t, patience), func(ctx context.Context) error {

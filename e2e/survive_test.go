@@ -22,8 +22,6 @@ func surviving() []chain {
 	return []chain{whole, {name: "flow", api: "anthropic", on: []string{"a", "b"}, breaker: sturdy}}
 }
 
-const fiveMB = 5_000_000
-
 func TestOneEnvoySurvivesALot(t *testing.T) { // alone: it is heavy
 	s := startStack(t, plan{chains: surviving()})
 	pid := s.envoy.pid()

@@ -111,7 +111,7 @@ func (a *app) release() error {
 // register puts everything where it can be asked for.
 func (a *app) register(reg *prometheus.Registry) {
 	a.reloadOK.Set(1)
-	reg.MustRegister(a.reloadOK, a.calls.probes, newStatusCollector(a.calls.feeds), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	reg.MustRegister(a.reloadOK, a.calls.probes, newStatusCollector(a.calls.feeds), newReadyCollector(a.processor), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "understudy_store_up", Help: "Whether the store answers (1) or this replica runs on its own state (0)."}, a.storeUp))
 	extproc.RegisterExternalProcessorServer(a.grpc, a.processor)
 	als.RegisterAccessLogServiceServer(a.grpc, &processor.AccessLog{Processor: a.processor})

@@ -58,6 +58,7 @@ providers:
     auth: {from: client}
     status_feed: {statuspage: "https://status.example.com/api/v2/summary.json"}
   b: {api: anthropic, endpoint: "https://b.example.com", auth: {from: client}}
+  c: {api: anthropic, endpoint: "https://c.example.com", auth: {bearer: "env:NOT_SET_ANYWHERE"}}
 targets: {a/m: {provider: a, model: m}, b/m: {provider: b, model: m}}
 chains: {main: {match: [{path: /v1/messages}], targets: [a/m, b/m]}}
 `
@@ -271,7 +272,7 @@ func TestMetricsOfTheFleetAreThere(t *testing.T) {
 	s.calls.count("a/m", "alive")
 	_, text := s.get("/metrics")
 	for _, want := range []string{
-		"understudy_store_up 1", `understudy_provider_status{provider="a"} -1`, `understudy_probes_total{result="alive",target="a/m"} 1`,
+		"understudy_store_up 1", `understudy_provider_ready{provider="a"} 1`, `understudy_provider_ready{provider="c"} 0`, `understudy_provider_status{provider="a"} -1`, `understudy_probes_total{result="alive",target="a/m"} 1`,
 	} {
 		if !strings.Contains(text, "\n"+want+"\n") {
 			t.Errorf("/metrics lacks %s", want)
@@ -281,7 +282,7 @@ func TestMetricsOfTheFleetAreThere(t *testing.T) {
 		t.Error("/metrics has a status of a provider without a feed")
 	}
 	reg := prometheus.NewPedanticRegistry()
-	reg.MustRegister(newStatusCollector(s.calls.feeds), s.calls.probes)
+	reg.MustRegister(newStatusCollector(s.calls.feeds), newReadyCollector(s.processor), s.calls.probes)
 	if problems, err := testutil.GatherAndLint(reg); err != nil || len(problems) > 0 {
 		t.Errorf("GatherAndLint = %v, %v, want none", problems, err)
 	}

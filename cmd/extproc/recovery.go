@@ -110,3 +110,27 @@ func (s statusCollector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(s.desc, prometheus.GaugeValue, float64(status.Level()), name)
 	}
 }
+
+// readyCollector tells which providers can be given their credential now; the log says why one cannot.
+type readyCollector struct {
+	processor *processor.Processor
+	desc      *prometheus.Desc
+}
+
+func newReadyCollector(p *processor.Processor) readyCollector {
+	return readyCollector{p, prometheus.NewDesc("understudy_provider_ready",
+		"Whether a provider's calls can be given their credential (1) or its targets are passed over (0).", []string{"provider"}, nil)}
+}
+
+func (r readyCollector) Describe(ch chan<- *prometheus.Desc) { ch <- r.desc }
+
+func (r readyCollector) Collect(ch chan<- prometheus.Metric) {
+	book := r.processor.Book()
+	for name, p := range book.Config.Providers {
+		ready := 1.0
+		if book.Ready != nil && book.Ready(p) != nil {
+			ready = 0
+		}
+		ch <- prometheus.MustNewConstMetric(r.desc, prometheus.GaugeValue, ready, name)
+	}
+}

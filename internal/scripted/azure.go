@@ -8,7 +8,6 @@ import (
 
 // Azure plays Azure OpenAI (wire-formats 7): with an APIVersion the classic API, without it v1.
 type Azure struct {
-	plainPlatform
 	APIVersion string
 	Auth       Auth
 }
@@ -41,6 +40,12 @@ func (a Azure) call(x *exchange) *refusal {
 		return azureRefusal(http.StatusBadRequest, "BadRequest", "%s", wrong)
 	}
 	return nil
+}
+
+func (a Azure) extra(p *Provider, mux *http.ServeMux) {
+	if a.APIVersion == "" {
+		keep(mux, p, "/openai/v1/responses/{id}")
+	}
 }
 
 // operation is what is called, on /openai/v1/… with a deployment as the model or on /openai/deployments/{deployment}/….

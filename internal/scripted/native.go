@@ -15,10 +15,15 @@ type Native struct {
 func (n Native) extra(p *Provider, mux *http.ServeMux) {
 	mux.HandleFunc("GET /v1/models", p.recorded(p.listModels))
 	if n.API == "openai" {
-		mux.HandleFunc("GET /v1/responses/{id}", p.recorded(stored))
-		mux.HandleFunc("DELETE /v1/responses/{id}", p.recorded(stored))
-		mux.HandleFunc("POST /v1/responses/{id}/cancel", p.recorded(stored))
+		keep(mux, p, "/v1/responses/{id}")
 	}
+}
+
+// keep adds what can be asked of a response that is kept.
+func keep(mux *http.ServeMux, p *Provider, path string) {
+	mux.HandleFunc("GET "+path, p.recorded(stored))
+	mux.HandleFunc("DELETE "+path, p.recorded(stored))
+	mux.HandleFunc("POST "+path+"/cancel", p.recorded(stored))
 }
 
 // stored answers what asks for a response that is kept.

@@ -43,9 +43,13 @@ func (p *Provider) hasSpeeds() bool {
 	return p.API == Anthropic && (p.Platform == Native || p.Platform == Vertex)
 }
 
-// lacking is what a model may lack so that a request with it must go elsewhere.
-func lacking() []string {
-	return []string{"tools", "images", "documents", "thinking", "web_search", "structured_output", "audio", "computer_use"}
+// Needs are what a request can need of a model, and so what a model can lack (limits.lacks).
+func Needs() []string {
+	return []string{
+		"tools", "images", "documents", "audio", "video", "thinking", "structured_outputs",
+		"web_search", "web_fetch", "code_execution", "file_search", "image_generation", "maps", "mcp", "advisor",
+		"computer_use", "browser_use", "shell", "tool_search",
+	}
 }
 
 var (
@@ -63,7 +67,7 @@ func (c *compiler) limits(p string, f *fileLimits, of *Provider) Limits {
 	c.distinct(lacks, f.Lacks)
 	for i, word := range f.Lacks {
 		if word != "" {
-			c.oneOf(index(lacks, i), word, lacking()...)
+			c.oneOf(index(lacks, i), word, Needs()...)
 		}
 	}
 	return Limits(*f)

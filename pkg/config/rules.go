@@ -113,6 +113,10 @@ func (c *compiler) passthrough() {
 			c.fault(at(p, "path"), "%s passes already, by %s: remove one", f.Path, before)
 			continue
 		}
+		if provider != nil && provider.Auth.AWS != "" {
+			c.fault(at(p, "provider"), "%s signs each body, and one that passes is not read: name a provider with another credential, "+
+				"such as bearer: env:NAME", provider.Name)
+		}
 		first[f.Path] = p
 		c.out.Passthrough = append(c.out.Passthrough, Passthrough{Path: f.Path, Provider: provider})
 	}
@@ -147,7 +151,7 @@ func (c *compiler) failOpen() {
 			"put a native one first, or use closed", t.Name, path, t.Provider.Platform)
 	}
 	for _, p := range c.out.Passthrough {
-		if p.Provider != nil && (p.Provider.Auth.AWS != "" || p.Provider.Auth.GCP != "" || p.Provider.Auth.Entra != "") {
+		if p.Provider != nil && (p.Provider.Auth.GCP != "" || p.Provider.Auth.Entra != "") {
 			c.fault(key, "open: Envoy alone has no credential for %s, to which %s passes: use closed", p.Provider.Name, p.Path)
 		}
 	}

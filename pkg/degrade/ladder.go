@@ -35,14 +35,15 @@ func New(c *cache.Cache, jobs *queue.Queue, log *slog.Logger) *Ladder {
 type Ask struct {
 	Chain    *config.Chain
 	API      classify.API
-	Path     string            // with the query, without credentials
-	Endpoint string            // standard path of the endpoint
+	Path     string            // with the query, without credentials, asking for one piece
+	Endpoint string            // standard path of what is asked for
 	Headers  map[string]string // that say how the body is to be read; never a credential
 	Body     []byte            // the client's JSON object; anything with Broken
 	Broken   bool
 	Model    string
 	Stream   bool
 	Usage    bool   // of a stream of Chat: it was asked for
+	Array    bool   // the stream is one JSON array
 	Accepts  string // x-llm-degrade
 	Tenant   string // "" where all callers are one
 	Private  bool   // whose it is is not known: it shares nothing
@@ -75,7 +76,7 @@ func Off(q *Ask) Answer {
 // saying is text as an answer to q.
 func (q *Ask) saying(text string) Saying {
 	return Saying{
-		Model: q.Model, ID: q.Exchange, Text: text, Stream: q.Stream, Usage: q.Usage, Created: q.Start,
+		Model: q.Model, ID: q.Exchange, Text: text, Stream: q.Stream, Array: q.Array, Usage: q.Usage, Created: q.Start,
 	}
 }
 

@@ -2,6 +2,7 @@ package degrade
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"understudy/pkg/classify"
@@ -14,6 +15,7 @@ type Saying struct {
 	ID      string // what the dialect's ids are made of; another one for each exchange
 	Text    string
 	Stream  bool // the client asked for a stream
+	Array   bool // and that is one JSON array
 	Usage   bool // of Chat: the client asked for include_usage; in the other dialects usage is always told
 	Job     *Job // nil: nothing was queued
 	Created time.Time
@@ -49,6 +51,8 @@ func Say(api classify.API, s Saying) Answer {
 	switch {
 	case !ok:
 		return spoken(s, "application/json", encode(plainAnswer{Message: s.Text, Job: s.Job}))
+	case s.Stream && s.Array:
+		return spoken(s, "application/json", slices.Concat([]byte{'['}, say.body(s), []byte{']'}))
 	case s.Stream:
 		return spoken(s, "text/event-stream", say.stream(s))
 	}

@@ -42,7 +42,7 @@ func geminiBody(s Saying) []byte {
 }
 
 // geminiStream is one chunk, as Google ends short answers. It is for alt=sse, which the official SDKs always ask for
-// (wire-formats 8); without that a stream would be a JSON array.
+// (wire-formats 8); without that a stream is a JSON array.
 func geminiStream(s Saying) []byte {
 	var out bytes.Buffer
 	geminiEvent(&out, geminiBody(s))

@@ -319,6 +319,10 @@ func TestASentenceInGemini(t *testing.T) {
 	if a := Say(classify.Gemini, s); string(a.Body) != "data: "+want+"\r\n\r\n" {
 		t.Errorf("Say() of a stream = %s, want one event with %s", a.Body, want)
 	}
+	s.Array = true
+	if a := Say(classify.Gemini, s); string(a.Body) != "["+want+"]" || a.Headers["content-type"] != "application/json" {
+		t.Errorf("Say() of an array = %v %s, want JSON: one element %s", a.Headers, a.Body, want)
+	}
 }
 
 func TestASentenceForAnUnknownAPI(t *testing.T) {

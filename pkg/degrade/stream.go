@@ -34,7 +34,7 @@ type responseFailed struct {
 // understands as an error, never as an end. failed is the data of the provider's own error event, which goes out as
 // it came where the dialect's clients would see it; nil when there was none. events counts the events sent so far.
 func StreamEnd(api classify.API, v classify.Verdict, failed []byte, events int64) []byte {
-	message := "the answer was cut off: " + v.Class.String()
+	message := cutOff(v)
 	if v.Class == classify.Canceled {
 		v.Status = http.StatusServiceUnavailable // by us: who left does not read this
 	}
@@ -53,10 +53,25 @@ func StreamEnd(api classify.API, v classify.Verdict, failed []byte, events int64
 	return out.Bytes()
 }
 
+// ArrayEnd is StreamEnd for a stream that is one JSON array, Gemini's: a last element, and the array's end. begun says
+// that a part of the array was sent; that it ends with a whole element is the caller's business.
+func ArrayEnd(v classify.Verdict, failed []byte, begun bool) []byte {
+	if v.Class == classify.Canceled {
+		v.Status = http.StatusServiceUnavailable
+	}
+	out := []byte{'['}
+	if begun {
+		out[0] = ','
+	}
+	return append(append(out, pick(failed, errorBody(classify.Gemini, v.Status, "", cutOff(v)))...), ']')
+}
+
+func cutOff(v classify.Verdict) string { return "the answer was cut off: " + v.Class.String() }
+
 // responsesEnd says it twice, as OpenAI does: SDKs raise `error` with an error in it, and some other clients
 // understand only response.failed.
 func responsesEnd(out *bytes.Buffer, v classify.Verdict, failed []byte, events int64) {
-	message := "the answer was cut off: " + v.Class.String()
+	message := cutOff(v)
 	e := responseError{Type: "error", openAIErrorBody: openAIErrorOf(v.Status, "server_error", message), SequenceNumber: events}
 	e.Error = e.openAIErrorBody
 	event(out, "error", pick(failed, encode(e)))

@@ -130,3 +130,25 @@ func TestADeadStreamIsNotTheCallersFault(t *testing.T) {
 		}
 	}
 }
+
+// TestADeadArrayOfGeminiIsAnError: without alt=sse a stream is one JSON array, in which an event would be no JSON.
+func TestADeadArrayOfGeminiIsAnError(t *testing.T) {
+	const text = "[{\"candidates\":[{\"content\":{\"parts\":[{\"text\":\"Hi\"}],\"role\":\"model\"}}]}"
+	for _, row := range []struct{ name, sent, failed, message string }{
+		{"a cut array looks whole", text, "", "the answer was cut off: truncated"},
+		{"an array of which nothing was sent does not begin", "", "", "the answer was cut off: truncated"},
+		{"the provider's own error is lost", text, `{"error":{"code":503,"message":"busy","status":"UNAVAILABLE"}}`, "busy"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			all := row.sent + string(ArrayEnd(classify.Verdict{Class: classify.Truncated, Status: 502}, []byte(row.failed), row.sent != ""))
+			var elements []struct{ Error geminiErrorBody }
+			if err := json.Unmarshal([]byte(all), &elements); err != nil || len(elements) == 0 || elements[len(elements)-1].Error.Message != row.message {
+				t.Errorf("the array is %s (%v), want JSON that ends in an error with %q", all, err, row.message)
+			}
+			whole := Answer{Status: 200, Headers: map[string]string{"content-type": "application/json"}}
+			if v := judge(classify.Gemini, whole, []byte(all)); v.Complete || !v.Class.Trips() {
+				t.Errorf("class of %s = %+v, want a failure", all, v)
+			}
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 
@@ -204,4 +205,31 @@ func eachShape(t *testing.T, f func(*testing.T, *builder)) {
 	for _, s := range shapes {
 		t.Run(s.file, func(t *testing.T) { f(t, &builder{c: edited(t, s.file, "", ""), hop: s.hop}) })
 	}
+}
+
+func TestACustomCredentialHeaderIsOneEverywhere(t *testing.T) {
+	c := edited(t, "open", `auth: {header: x-goog-api-key, `, `auth: {header: x-acme-key, `)
+	b := &builder{c: c, hop: Internal}
+	for _, r := range b.hopRoutes().VirtualHosts[0].Routes {
+		if slices.Contains(r.RequestHeadersToRemove, "authorization") && !slices.Contains(r.RequestHeadersToRemove, "x-acme-key") {
+			t.Errorf("hop route %v removes %q, want x-acme-key among them", r.Match, r.RequestHeadersToRemove)
+		}
+	}
+	if y := string(toYAML(t, &bootstrapv3.Bootstrap{StaticResources: &bootstrapv3.Bootstrap_StaticResources{Listeners: []*listenerv3.Listener{b.hopListener()}}})); !strings.Contains(y, "exact: x-acme-key") {
+		t.Errorf("the service is shown x-acme-key:\n%s", y)
+	}
+}
+
+func TestAStoredResponseLosesAProxysPrefixWithoutTheService(t *testing.T) {
+	c := edited(t, "open", `match: [{path: /v1/chat/completions}]`, `match: [{path: /team/v1/responses}]`)
+	b := &builder{c: c, hop: Internal}
+	for _, r := range b.hopRoutes().VirtualHosts[0].Routes {
+		if r.Match.GetPathSeparatedPrefix() == "/team/v1/responses" {
+			if got := r.GetRoute().GetPrefixRewrite(); got != "/v1/responses" {
+				t.Errorf("what is below /team/v1/responses is sent below %q, want /v1/responses", got)
+			}
+			return
+		}
+	}
+	t.Error("no hop route for what is below /team/v1/responses")
 }

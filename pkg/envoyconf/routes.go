@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"math"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -36,8 +37,11 @@ func (b *builder) hopRoutes() *routev3.RouteConfiguration {
 	if b.c.Jobs.Expose {
 		routes = append(routes, b.answered(jobs()))
 	}
-	for _, p := range append(b.stored(), b.passthrough()...) {
-		routes = append(routes, b.passed(p))
+	for _, p := range b.stored() {
+		routes = append(routes, b.passed(p, p.Provider.API.Standard(p.Path)))
+	}
+	for _, p := range b.passthrough() {
+		routes = append(routes, b.passed(p, p.Path))
 	}
 	return &routev3.RouteConfiguration{
 		Name: hopName,
@@ -74,7 +78,7 @@ func (b *builder) unchosen(path string) *routev3.Route {
 		b.fault("no chain has the path %s", path)
 		return &routev3.Route{Match: protected(path)}
 	}
-	r := straightTo(t.Provider, path, t.Provider.API.Standard(path))
+	r := b.straightTo(t.Provider, path, t.Provider.API.Standard(path))
 	r.Match = protected(path)
 	r.RequestBodyBufferLimit = wrapperspb.UInt64(b.bodyBuffer())
 	r.TypedPerFilterConfig = map[string]*anypb.Any{wholeBodyName: b.pack(b.whole())}
@@ -95,10 +99,10 @@ func (b *builder) tooLarge(path string) *routev3.Route {
 	return r
 }
 
-// passed is a passthrough path: the service sees the request's headers only, so uploads, downloads and WebSockets
+// passed is a passthrough path, which is to in the provider's eyes: the service sees the request's headers only, so uploads, downloads and WebSockets
 // flow by.
-func (b *builder) passed(pt config.Passthrough) *routev3.Route {
-	r := straightTo(pt.Provider, pt.Path, pt.Path)
+func (b *builder) passed(pt config.Passthrough, to string) *routev3.Route {
+	r := b.straightTo(pt.Provider, pt.Path, to)
 	r.Match = under(pt.Path)
 	r.TypedPerFilterConfig = map[string]*anypb.Any{serviceName: b.pack(headersOnly())}
 	return r
@@ -120,7 +124,7 @@ func (b *builder) answered(m *routev3.RouteMatch) *routev3.Route {
 
 // straightTo sends a request to p as the service would, without its help: p's host, from's place in the path taken
 // by to under p's base path, and no credential that was meant for somebody else. p's own is added by its cluster.
-func straightTo(p *config.Provider, from, to string) *routev3.Route {
+func (b *builder) straightTo(p *config.Provider, from, to string) *routev3.Route {
 	a := &routev3.RouteAction{
 		ClusterSpecifier:     toCluster(p.Cluster),
 		HostRewriteSpecifier: &routev3.RouteAction_HostRewriteLiteral{HostRewriteLiteral: p.Endpoint.Host},
@@ -130,7 +134,7 @@ func straightTo(p *config.Provider, from, to string) *routev3.Route {
 	}
 	r := &routev3.Route{Action: forward(a)}
 	if !p.Auth.FromClient {
-		r.RequestHeadersToRemove = provider.Credentials()
+		r.RequestHeadersToRemove = provider.CredentialsIn(b.c)
 	}
 	return r
 }
@@ -158,7 +162,8 @@ func (b *builder) onlyObserved(path string) bool {
 func (b *builder) stored() []config.Passthrough {
 	var all []config.Passthrough
 	for _, path := range b.c.Protected() {
-		if t := b.c.Primary(path); t != nil && provider.StoredResponse(path+"/resp_1") != "" {
+		made, _ := provider.StoredResponse(http.MethodGet, path+"/resp_1")
+		if t := b.c.Primary(path); t != nil && made == path {
 			all = append(all, config.Passthrough{Path: path, Provider: t.Provider})
 		}
 	}

@@ -16,8 +16,8 @@ type answer struct {
 	status          int
 	contentType     string
 	contentEncoding string
-	date, errorType string // headers of those names, the latter AWS's
-	started         bool   // content has been seen
+	header          map[string]string // of an error answer
+	started         bool              // content has been seen
 
 	held      [][]byte // received; from next on, not yet sent
 	next      int
@@ -27,6 +27,7 @@ type answer struct {
 	ended     bool  // the body is complete
 	trailers  bool  // a trailers message waits for its reply
 	bodyless  bool  // the response ended with its headers
+	homing    bool  // its id, and who made it, are to be remembered
 }
 
 // reader is the response's classifier, also where no response came.
@@ -52,8 +53,10 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 	}
 	w.status = atoi(fields[":status"])
 	w.contentType, w.contentEncoding = fields["content-type"], fields["content-encoding"]
-	w.date, w.errorType = fields["date"], fields["x-amzn-errortype"]
 	a.observeLimits(fields)
+	if isError(w.status) {
+		w.header = fields
+	}
 	a.state = holding
 	a.clock.held(time.Now(), a.chain)
 	if why, local := localReply(attributes); local {
@@ -66,7 +69,7 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 		a.watch(h.EndOfStream)
 		return
 	}
-	if a.chain.Commit == config.CommitHeaders {
+	if a.chain.Commit == config.CommitHeaders && !(isError(w.status) && a.foreign()) { // what is to be translated is read first
 		a.commit(nil)
 	}
 	if h.EndOfStream {

@@ -123,10 +123,9 @@ func (a *attempt) switchedOff() {
 
 // ask is the request as the degraded modes want to know it.
 func (a *attempt) ask() *degrade.Ask {
-	_, endpoint := provider.Endpoint(a.head.path())
 	return &degrade.Ask{
-		Chain: a.chain, API: a.api, Path: provider.Anonymous(a.head.target), Endpoint: endpoint, Headers: a.head.kept(),
-		Body: a.body.Plain(), Broken: a.body.Broken, Model: a.body.Model, Stream: a.body.Stream, Usage: a.body.Usage,
+		Chain: a.chain, API: a.api, Path: provider.Kept(a.head.target), Endpoint: a.body.Asked(), Headers: a.head.kept(),
+		Body: a.body.Plain(), Broken: a.body.Broken, Model: a.body.Model, Stream: a.body.Stream, Array: a.body.Array, Usage: a.body.Usage,
 		Accepts: a.head.degrade, Tenant: a.head.tenant, Private: a.unknownTenant(), NoStore: a.head.noStore,
 		Key: a.key(), Exchange: a.head.exchange.ID, Start: a.head.exchange.Start, Returns: a.plan.Returns(),
 	}

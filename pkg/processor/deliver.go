@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"understudy/pkg/chain"
@@ -47,7 +48,7 @@ func (a *attempt) commit(extra *mutation) {
 	a.reframe(m)
 	a.send(responseHeaders(m))
 	a.state = committed
-	a.noteHome()
+	a.answer.homing = a.homing()
 	a.clock.released()
 	if !a.copy.wanted {
 		a.body.Drop() // no degraded mode can need it any more
@@ -74,6 +75,9 @@ func (a *attempt) forward() {
 		return
 	}
 	w := &a.answer
+	if w.homing {
+		a.noteHome()
+	}
 	safe := w.resp.Safe()
 	if w.ended {
 		safe = w.fed
@@ -158,8 +162,7 @@ func (a *attempt) pastOf(v classify.Verdict) chain.Past {
 	switch {
 	case v.Phase == classify.PhaseTransport || v.Class == classify.Timeout || !fails(v):
 	case isError(w.status):
-		past.Answer = a.translated(chain.Answer{Status: honest(w.status), ContentType: w.contentType,
-			ContentEncoding: w.contentEncoding, Body: a.heldBody()})
+		past.Answer = a.failure()
 	case v.Class != classify.Truncated && v.Class != classify.Malformed:
 		ans := degrade.Whole(a.api, v, w.resp.FailedEvent())
 		past.Answer = chain.Answer{Status: ans.Status, ContentType: "application/json", Body: ans.Body}
@@ -216,8 +219,10 @@ func (a *attempt) last(v classify.Verdict) {
 // pass lets a target's own failing answer through as it came.
 func (a *attempt) pass(v classify.Verdict, m *mutation) {
 	if a.foreign() && isError(a.answer.status) && a.state == holding {
-		a.tell(v, m)
-		return
+		if ans := a.failure(); !bytes.Equal(ans.Body, a.heldBody()) {
+			a.tell(ans, v, m)
+			return
+		}
 	}
 	a.commit(m)
 	if a.answer.ended {
@@ -313,7 +318,7 @@ func (a *attempt) cut(v classify.Verdict) {
 	w := &a.answer
 	a.release(w.resp.Safe()-w.sent, false)
 	if w.resp.Streaming() && !w.resp.Encoded() {
-		a.sendBody(degrade.StreamEnd(a.api, v, w.resp.FailedEvent(), w.resp.Events()), !w.trailers)
+		a.sendBody(a.streamEnd(v), !w.trailers)
 		if w.trailers {
 			a.send(responseTrailers())
 		}
@@ -324,6 +329,15 @@ func (a *attempt) cut(v classify.Verdict) {
 	a.report(v)
 	a.abandonKey()
 	a.p.account(a, v, outcomeFailed)
+}
+
+// streamEnd is the honest end of a stream, in the form that it has.
+func (a *attempt) streamEnd(v classify.Verdict) []byte {
+	w := &a.answer
+	if a.api == classify.Gemini && !strings.HasPrefix(w.contentType, "text/event-stream") {
+		return degrade.ArrayEnd(v, w.resp.FailedEvent(), w.sent > 0)
+	}
+	return degrade.StreamEnd(a.api, v, w.resp.FailedEvent(), w.resp.Events())
 }
 
 // tick acts on a deadline.

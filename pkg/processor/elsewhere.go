@@ -1,12 +1,14 @@
 package processor
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,11 +76,12 @@ func (a *attempt) prove(p *config.Provider, rw *provider.Rewrite, body []byte) e
 	return err
 }
 
-// skewed says that a signed call was refused because of this machine's clock, which is corrected now.
+// skewed says that a signed call was refused because of this machine's clock, which is corrected now, and that the front
+// can make another one.
 func (a *attempt) skewed(v classify.Verdict) bool {
 	refused := a.answer.status == http.StatusForbidden || a.answer.status == http.StatusUnauthorized
-	return refused && v.Class == classify.Auth && a.call.signed != "" && a.head.exchange.Attempt > 0 &&
-		a.creds.Skewed(a.try.Target.Provider.Name, a.call.signed, a.answer.date)
+	return refused && v.Class == classify.Auth && a.call.signed != "" &&
+		a.creds.Skewed(a.try.Target.Provider.Name, a.call.signed, a.answer.header["date"]) && a.head.exchange.Attempt > 0
 }
 
 // again gives the exchange back to the front without a word of this attempt in the memo: beyond the last slot the
@@ -156,28 +159,40 @@ func (a *attempt) foreign() bool {
 	return p != config.Native && p != "" && a.api != classify.APIUnknown
 }
 
-// translated is a failing answer in the client's dialect.
-func (a *attempt) translated(ans chain.Answer) chain.Answer {
-	if !a.foreign() || ans.ContentEncoding != "" {
+// failure is the target's own failing answer, in the client's dialect.
+func (a *attempt) failure() chain.Answer {
+	w := &a.answer
+	ans := chain.Answer{Status: honest(w.status), ContentType: w.contentType, ContentEncoding: w.contentEncoding, Body: a.heldBody()}
+	if !a.foreign() {
 		return ans
 	}
-	header := http.Header{}
-	if a.answer.errorType != "" {
-		header.Set("x-amzn-errortype", a.answer.errorType)
+	header := make(http.Header, len(w.header))
+	for name, value := range w.header {
+		header.Set(name, value)
 	}
 	body := provider.ErrorIn(a.api, ans.Status, header, ans.Body)
-	return chain.Answer{Status: ans.Status, ContentType: "application/json", Body: body}
+	if !bytes.Equal(body, ans.Body) {
+		ans.ContentType, ans.ContentEncoding, ans.Body = "application/json", "", body
+	}
+	return ans
 }
 
-// tell answers with a target's own failing answer, in the client's dialect.
-func (a *attempt) tell(v classify.Verdict, m *mutation) {
-	ans := a.translated(chain.Answer{Status: honest(a.answer.status), ContentType: a.answer.contentType,
-		ContentEncoding: a.answer.contentEncoding, Body: a.heldBody()})
+// carried are the headers that go on with an error whose body is written anew: when to come again, and what the
+// platform's support wants to know.
+var carried = []string{
+	"retry-after", "retry-after-ms", "x-ms-retry-after-ms",
+	"request-id", "x-request-id", "x-amzn-requestid", "apim-request-id",
+}
+
+// tell answers with ans, the target's own failing answer in the client's dialect.
+func (a *attempt) tell(ans chain.Answer, v classify.Verdict, m *mutation) {
+	for _, name := range carried {
+		if value := a.answer.header[name]; value != "" && !slices.Contains(m.m.RemoveHeaders, name) {
+			m.set(name, value)
+		}
+	}
 	a.label(m)
 	outcome := a.outcome(v)
-	if ans.ContentEncoding != "" {
-		m.set("content-encoding", ans.ContentEncoding)
-	}
 	told := degrade.Answer{Status: ans.Status, Body: ans.Body, Headers: map[string]string{"content-type": ans.ContentType}}
 	a.replace(told, m)
 	a.concludeOwn(told)
@@ -185,34 +200,38 @@ func (a *attempt) tell(v classify.Verdict, m *mutation) {
 	a.p.account(a, v, outcome)
 }
 
-// conversation is the value of the header by which a sticky chain of cfg knows conversations.
-func conversation(cfg *config.Config, h *corev3.HeaderMap) string {
+// conversations are the headers by which sticky chains of cfg know conversations.
+func conversations(cfg *config.Config, h *corev3.HeaderMap) map[string]string {
+	var found map[string]string
 	for _, ch := range cfg.Chains {
 		if ch.Sticky.For <= 0 {
 			continue
 		}
 		for _, f := range h.GetHeaders() {
 			if f.Key == ch.Sticky.Header {
-				return value(f)
+				if found == nil {
+					found = map[string]string{}
+				}
+				found[f.Key] = value(f)
 			}
 		}
 	}
-	return ""
+	return found
 }
 
 // conversation is the key of the request's conversation, "" when it is in none.
 func (a *attempt) conversation() string {
-	if a.p.hints == nil || a.head.conversation == "" || a.chain.Sticky.For <= 0 {
+	if a.p.hints == nil || a.chain.Sticky.For <= 0 || a.head.conversations[a.chain.Sticky.Header] == "" {
 		return ""
 	}
-	sum := sha256.Sum256([]byte(a.chain.Name + "\x00" + a.head.tenant + "\x00" + a.head.conversation))
+	sum := sha256.Sum256([]byte(a.chain.Name + "\x00" + a.head.tenant + "\x00" + a.head.conversations[a.chain.Sticky.Header]))
 	return hex.EncodeToString(sum[:16])
 }
 
-// settleDown lets a conversation stay with a target that is not the first one's.
+// settleDown lets a conversation stay with a target that is not the first that it would have had.
 func (a *attempt) settleDown(v classify.Verdict) {
 	key := a.conversation()
-	if key == "" || v.Class != classify.OK || a.try.Downshift || a.try.Rung == 0 && a.p.hints.Get(key) == "" {
+	if key == "" || v.Class != classify.OK || a.try.Downshift || a.try.Index == 0 && a.p.hints.Get(key) == "" {
 		return
 	}
 	a.p.hints.Put(key, a.try.Target.Name, a.chain.Sticky.For)
@@ -224,7 +243,7 @@ func (a *attempt) findHome() string {
 		return ""
 	}
 	for _, b := range a.body.Bound() {
-		if home := a.find(b.Value); home != "" {
+		if home := a.find(b.Value); a.book.Config.Providers[home] != nil {
 			return home
 		}
 	}
@@ -243,33 +262,48 @@ func (a *attempt) find(id string) string {
 // responseID is the id of an answer of the Responses API, whole or in its first event.
 var responseID = regexp.MustCompile(`"id"\s*:\s*"(resp_[A-Za-z0-9_-]{1,200})"`)
 
-// noteHome remembers which provider an answer that may be referred to was made by.
-func (a *attempt) noteHome() {
-	if a.p.homes == nil || a.api != classify.OpenAIResponses || !a.choice() || a.answer.status >= 300 {
-		return
+// homing says that it is worth remembering which provider made an answer that may be referred to: it is not plain.
+func (a *attempt) homing() bool {
+	if a.p.homes == nil || a.api != classify.OpenAIResponses || a.answer.status >= 300 {
+		return false
 	}
-	for _, p := range a.answer.held[a.answer.next:] {
-		if m := responseID.FindSubmatch(p[:min(len(p), maxChunk)]); m != nil {
-			a.p.homes.Put(string(m[1]), a.try.Target.Provider.Name)
-			return
-		}
+	first := a.book.Config.Primary(a.head.path())
+	return a.choice() || first == nil || first.Provider != a.try.Target.Provider
+}
+
+// noteHome remembers which provider made the answer, once its id is among what is about to leave: an event leaves whole,
+// and the first one has it.
+func (a *attempt) noteHome() {
+	w := &a.answer
+	var start []byte
+	for _, p := range w.held[w.next:] {
+		start = append(start, p[:min(len(p), maxChunk-len(start))]...)
+	}
+	if m := responseID.FindSubmatch(start); m != nil {
+		a.p.homes.Put(string(m[1]), a.try.Target.Provider.Name)
+		w.homing = false
+	}
+	if w.sent > maxChunk {
+		w.homing = false
 	}
 }
 
-// holder is the provider of the response that a path names: where it was made, else the first that would make one.
-func (a *attempt) holder(path string) *config.Provider {
-	id := provider.StoredResponse(path)
+// stored takes a request for a response that a provider keeps: to where it was made, else to the first that would make
+// one. It is false for another request.
+func (a *attempt) stored() bool {
+	made, id := provider.StoredResponse(a.head.method, a.head.path())
 	if id == "" {
-		return nil
+		return false
 	}
-	cfg := a.book.Config
-	made, _, _ := strings.Cut(path, "/"+id)
-	first := cfg.Primary(made)
+	first := a.book.Config.Primary(made)
 	if first == nil {
-		return nil
+		return false
 	}
-	if p := cfg.Providers[a.find(id)]; p != nil {
-		return p
+	p := a.book.Config.Providers[a.find(id)]
+	if p == nil {
+		p = first.Provider
 	}
-	return first.Provider
+	rw, err := provider.ForStored(p, a.head.target)
+	a.sendPast(p, rw, err)
+	return true
 }

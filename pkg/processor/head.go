@@ -15,13 +15,13 @@ import (
 
 // head is what is read of a request's headers.
 type head struct {
-	method, target string      // target is path and query
-	chain          string      // x-llm-chain
-	degrade        string      // x-llm-degrade
-	tenant         string      // x-llm-tenant, by the front
-	noStore        bool        // cache-control: no-store
-	conversation   string      // of a sticky chain
-	header         http.Header // those that say how the body is to be read, and that a rewriting reads
+	method, target string            // target is path and query
+	chain          string            // x-llm-chain
+	degrade        string            // x-llm-degrade
+	tenant         string            // x-llm-tenant, by the front
+	noStore        bool              // cache-control: no-store
+	conversations  map[string]string // by the headers of sticky chains
+	header         http.Header       // those that say how the body is to be read, and that a rewriting reads
 	idempotencyKey string
 	requestID      string
 	length         int64  // -1: not said

@@ -39,13 +39,18 @@ func (a *attempt) observe(x chain.Exchange) {
 	}
 	path, query, _ := strings.Cut(a.head.target, "?")
 	rw, err := provider.ForPassthrough(try.Target.Provider, a.chain.API.Standard(path)+"?"+query)
+	if err == nil {
+		err = a.prove(try.Target.Provider, &rw, nil)
+	}
 	if err != nil {
 		a.try.Release()
 		a.try = nil
 		a.refuse(http.StatusServiceUnavailable, "not_ready", "the gateway has no credential for this provider")
 		return
 	}
-	a.call.tier = provider.AskedTier(try.Target, a.body)
+	asIs := *try.Target
+	asIs.Tier, asIs.Speed = "", "" // what the client asks for is not changed
+	a.call.tier = provider.AskedTier(&asIs, a.body)
 	a.sendOff(a.common(try.Target.Provider, rw))
 }
 

@@ -21,7 +21,7 @@ func (a *attempt) requestHeaders(h *extproc.HttpHeaders) {
 	cfg := a.book.Config
 	standard := ""
 	a.api, standard = provider.Endpoint(path)
-	a.head.conversation = conversation(cfg, h.Headers)
+	a.head.conversations = conversations(cfg, h.Headers)
 	switch {
 	case a.head.internal != "":
 		a.internal(h.EndOfStream)
@@ -29,11 +29,8 @@ func (a *attempt) requestHeaders(h *extproc.HttpHeaders) {
 		a.job(strings.TrimPrefix(path, jobsPrefix))
 	case a.head.method == http.MethodPost && standard != "" && a.protected(path):
 		a.upload(h.EndOfStream)
+	case a.stored():
 	default:
-		if p := a.holder(path); p != nil {
-			a.passthrough(p)
-			return
-		}
 		if p, ok := cfg.Passthru(path); ok {
 			a.passthrough(p)
 			return
@@ -91,8 +88,13 @@ func (a *attempt) reply(ans degrade.Answer, m *mutation) {
 }
 
 func (a *attempt) passthrough(p *config.Provider) {
-	a.state = finished
 	rw, err := provider.ForPassthrough(p, a.head.target)
+	a.sendPast(p, rw, err)
+}
+
+// sendPast sends a request to p whose body passes by unseen.
+func (a *attempt) sendPast(p *config.Provider, rw provider.Rewrite, err error) {
+	a.state = finished
 	if err == nil {
 		err = a.prove(p, &rw, nil)
 	}

@@ -28,7 +28,12 @@ type platformError struct {
 
 // ErrorIn is the body of an error answer, brought into the dialect of api: body itself if it is in it already.
 // Otherwise it tells what the platform's error says, and keeps the original in its details. The status stays.
+// Of a body in a content coding, which nobody asked for, it is the same of what that holds.
 func ErrorIn(api classify.API, status int, header http.Header, body []byte) []byte {
+	coding := strings.ToLower(strings.TrimSpace(header.Get("content-encoding")))
+	if plain, err := decode(body, coding, maxErrorBody); err == nil {
+		body = plain
+	}
 	root := readable(body)
 	if spoken(api, root) {
 		return body

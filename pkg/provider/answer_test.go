@@ -1,10 +1,14 @@
 package provider
 
 import (
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/tidwall/gjson"
 
 	"understudy/pkg/classify"
 )
@@ -58,6 +62,22 @@ func TestErrorsInTheClientsDialect(t *testing.T) {
 				t.Errorf("ErrorIn() = %.300s, want %.300s", got, want)
 			}
 		})
+	}
+}
+
+func TestAnErrorInACodingNobodyAskedForIsRead(t *testing.T) {
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write([]byte(`{"error":{"code":429,"message":"Quota exceeded","status":"RESOURCE_EXHAUSTED"}}`))
+	_ = w.Close()
+	for coding, body := range map[string][]byte{"gzip": packed.Bytes(), " GZIP": packed.Bytes()} {
+		got := ErrorIn(classify.AnthropicMessages, 429, http.Header{"Content-Encoding": {coding}}, body)
+		if e := gjson.GetBytes(got, "error"); e.Get("type").Str != "rate_limit_error" || e.Get("message").Str != "Quota exceeded" {
+			t.Errorf("ErrorIn() of %s = %s, want what is in it", coding, got)
+		}
+	}
+	if got := ErrorIn(classify.AnthropicMessages, 429, http.Header{"Content-Encoding": {"br"}}, packed.Bytes()); !json.Valid(got) {
+		t.Errorf("ErrorIn() of what does not decode = %q, want JSON", got)
 	}
 }
 

@@ -68,7 +68,7 @@ func TestWhatARequestNeeds(t *testing.T) {
 		{generate, `{"generationConfig":{"responseSchema":{"type":"OBJECT"}},"systemInstruction":{"parts":[{"fileData":{"mimeType":"text/plain"}}]}}`, "documents structured_outputs"},
 		{"/v1/embeddings", `{"tools":[{}]}`, ""},
 	}
-	known := Needs()
+	known := config.Needs()
 	for _, row := range rows {
 		q := sent(t, row.path, nil, row.body)
 		got := slices.Sorted(maps.Keys(q.survey().needs))
@@ -77,7 +77,7 @@ func TestWhatARequestNeeds(t *testing.T) {
 		}
 		for _, need := range got {
 			if !slices.Contains(known, need) {
-				t.Errorf("Needs() = %v, want %s in it", known, need)
+				t.Errorf("config.Needs() = %v, want %s in it", known, need)
 			}
 		}
 	}

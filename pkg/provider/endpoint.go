@@ -2,9 +2,11 @@ package provider
 
 import (
 	"net/url"
+	"regexp"
 	"strings"
 
 	"understudy/pkg/classify"
+	"understudy/pkg/config"
 )
 
 // endpoint is one that a chain can protect.
@@ -20,7 +22,7 @@ type endpoint struct {
 var endpoints = []endpoint{
 	{path: "/v1/messages", api: classify.AnthropicMessages},
 	{path: "/v1/chat/completions", api: classify.OpenAIChat},
-	{path: "/v1/responses", api: classify.OpenAIResponses},
+	{path: responsesPath, api: classify.OpenAIResponses},
 	{path: "/v1/embeddings"},
 	{path: "/v1/moderations"},
 	{path: "/v1/rerank"},
@@ -100,16 +102,41 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return "", s, false
 }
 
-// StoredResponse is the id in a path of OpenAI's that names one response which a provider keeps (GET and DELETE
-// /v1/responses/{id}, POST …/cancel, GET …/input_items), "" of another path.
-func StoredResponse(path string) string {
-	_, rest, ok := strings.Cut(path, "/v1/responses/")
-	if !ok {
-		return ""
+// responsesPath is the standard path on which responses are made that a provider keeps.
+const responsesPath = "/v1/responses"
+
+// storedID is how the id of a response looks. Anything else after the path, above all with an escape or dots in it, could
+// name another resource to a provider, under a credential of ours.
+var storedID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,200}$`)
+
+// StoredResponse is the path on which a stored response was made and its id, of a request that is for one: GET and DELETE
+// /v1/responses/{id}, POST …/cancel, GET …/input_items. Both are "" of another request.
+func StoredResponse(method, path string) (made, id string) {
+	at := strings.Index(path, responsesPath+"/")
+	if at < 0 {
+		return "", ""
 	}
-	id, action, _ := strings.Cut(rest, "/")
-	if action != "" && action != "cancel" && action != "input_items" {
-		return ""
+	at += len(responsesPath)
+	id, action, _ := strings.Cut(path[at+1:], "/")
+	switch method + " " + action {
+	case "GET ", "DELETE ", "POST cancel", "GET input_items":
+		if storedID.MatchString(id) {
+			return path[:at], id
+		}
 	}
-	return id
+	return "", ""
+}
+
+// ForStored rewrites a request for a response that p keeps: the path as its platform has it, without what a client's proxy
+// may have put before it.
+func ForStored(p *config.Provider, pathAndQuery string) (Rewrite, error) {
+	path, query, _ := strings.Cut(pathAndQuery, "?")
+	path = path[max(0, strings.Index(path, responsesPath+"/")):]
+	if p.Platform != config.Azure {
+		return base(p, path, query)
+	}
+	w := azureWire(p, "", &Request{route: route{endpoint: endpoint{path: path, api: classify.OpenAIResponses}}})
+	rw, err := base(p, w.path, withParameter(query, w.query))
+	rw.Remove = append(rw.Remove, notAzures...)
+	return rw, err
 }

@@ -29,17 +29,8 @@ const (
 
 // trait is what a kind of tool or block says of a request.
 type trait struct {
-	need  string // one of Needs; ""
+	need  string // one of config.Needs; ""
 	bound bool
-}
-
-// Needs are what a model can lack (`lacks` of a target).
-func Needs() []string {
-	return []string{
-		"tools", "images", "documents", "audio", "video", "thinking", "structured_outputs",
-		"web_search", "web_fetch", "code_execution", "file_search", "image_generation", "maps", "mcp", "advisor",
-		"computer_use", "browser_use", "shell", "tool_search",
-	}
 }
 
 // Bound is what binds the request to the account that its first target is of; nil lets it go anywhere.

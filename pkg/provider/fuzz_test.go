@@ -189,7 +189,7 @@ func FuzzPlatforms(f *testing.F) {
 		if int(path)%len(paths) == 0 {
 			target = *google
 		}
-		target.Family, target.Tier, target.Limits = "b", "flex", config.Limits{MaxOutput: 7, Drop: []string{"temperature"}, Lacks: Needs()[:3]}
+		target.Family, target.Tier, target.Limits = "b", "flex", config.Limits{MaxOutput: 7, Drop: []string{"temperature"}, Lacks: config.Needs()[:3]}
 		q, err := Read(Incoming{Path: paths[int(path)%len(paths)], Body: body}, 1<<20)
 		if err != nil {
 			return

@@ -92,6 +92,9 @@ func bedrockWire(p *config.Provider, model string, q *Request) wire {
 	return w
 }
 
+// notAzures are headers of OpenAI's: "remove OpenAI-Organization/Project" (wire-formats 7).
+var notAzures = []string{"openai-organization", "openai-project"}
+
 // azureSegments are the paths with a deployment in them on Azure's classic API; others are below /openai
 // (openai-go/azure/azure.go: jsonRoutes, multipartRoutes).
 var azureSegments = []string{

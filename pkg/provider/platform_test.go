@@ -216,13 +216,52 @@ func TestGeminisPathsSayModelAndStream(t *testing.T) {
 	}
 }
 
-func TestStoredResponses(t *testing.T) {
-	for path, want := range map[string]string{
-		"/v1/responses/resp_1": "resp_1", "/x/v1/responses/resp_1/cancel": "resp_1", "/v1/responses/resp_1/input_items": "resp_1",
-		"/v1/responses": "", "/v1/responses/": "", "/v1/responses/a/b": "", "/v1/files/f": "",
+func TestWhatIsKeptOfAPath(t *testing.T) {
+	for path, want := range map[string][2]string{ // kept for later, and what an answer is kept under
+		"/v1/messages?beta=true&key=k":                                 {"/v1/messages?beta=true", "/v1/messages"},
+		"/x/v1beta/models/a%2Fb:generateContent?alt=sse":               {"/x/v1beta/models/a%2Fb:generateContent?alt=sse", "/v1beta/models/a%2Fb:generateContent"},
+		"/v1beta/models/gemini-3:streamGenerateContent?alt=sse&key=k":  {"/v1beta/models/gemini-3:generateContent", "/v1beta/models/gemini-3:streamGenerateContent?alt=sse"},
+		"/v1beta/models/gemini-3:streamGenerateContent?x=y&%24alt=sse": {"/v1beta/models/gemini-3:generateContent?x=y", "/v1beta/models/gemini-3:streamGenerateContent?alt=sse"},
+		"/v1beta/models/gemini-3:streamGenerateContent":                {"/v1beta/models/gemini-3:generateContent", "/v1beta/models/gemini-3:streamGenerateContent"},
 	} {
-		if got := StoredResponse(path); got != want {
-			t.Errorf("StoredResponse(%s) = %q, want %q", path, got, want)
+		q := sent(t, path, nil, `{}`)
+		if got := [2]string{Kept(path), q.Asked()}; got != want {
+			t.Errorf("Kept(), Asked() of %s = %q, want %q", path, got, want)
+		}
+	}
+}
+
+func TestStoredResponses(t *testing.T) {
+	for call, want := range map[string]string{
+		"GET /v1/responses/resp_1": "/v1/responses resp_1", "DELETE /v1/responses/resp_1": "/v1/responses resp_1",
+		"POST /x/v1/responses/resp_1/cancel": "/x/v1/responses resp_1", "GET /v1/responses/resp_1/input_items": "/v1/responses resp_1",
+		"GET /v1/v1/responses/v1": "/v1/v1/responses v1",
+		"GET /v1/responses":       " ", "GET /v1/responses/": " ", "GET /v1/responses/a/b": " ", "GET /v1/files/f": " ",
+		"POST /v1/responses/compact": " ", "POST /v1/responses/resp_1": " ", "GET /v1/responses/resp_1/cancel": " ",
+		"GET /v1/responses/..": " ", "GET /v1/responses/..%2Ffiles%2Ff": " ", "DELETE /v1/responses/a;b": " ",
+	} {
+		method, path, _ := strings.Cut(call, " ")
+		if made, id := StoredResponse(method, path); made+" "+id != want {
+			t.Errorf("StoredResponse(%s) = %q %q, want %q", call, made, id, want)
+		}
+	}
+}
+
+func TestAStoredResponseIsAskedForWhereItsPlatformHasIt(t *testing.T) {
+	const asked = "/team/v1/responses/resp_1/input_items?limit=2&api-key=k&api-version=1"
+	rows := []struct {
+		name   string
+		target *config.Target
+		want   string
+	}{
+		{"a proxy's prefix reaches OpenAI", native(t), "/v1/responses/resp_1/input_items?limit=2&api-version=1"},
+		{"Azure gets OpenAI's path", azureTarget(t, "https://a.example", ""), "/openai/v1/responses/resp_1/input_items?limit=2&api-version=1"},
+		{"Azure's classic API gets no version", azureTarget(t, "https://a.example", "2025-03-01-preview"), "/openai/responses/resp_1/input_items?limit=2&api-version=2025-03-01-preview"},
+	}
+	for _, row := range rows {
+		rw, err := ForStored(row.target.Provider, asked)
+		if err != nil || rw.Path != row.want {
+			t.Errorf("%s: ForStored() = %s, %v, want %s", row.name, rw.Path, err, row.want)
 		}
 	}
 }

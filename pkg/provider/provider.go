@@ -7,6 +7,7 @@
 package provider
 
 import (
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -40,8 +41,19 @@ func Credentials() []string {
 	}
 }
 
+// CredentialsIn are Credentials and the headers in which providers of cfg want theirs.
+func CredentialsIn(cfg *config.Config) []string {
+	names := Credentials()
+	for _, name := range slices.Sorted(maps.Keys(cfg.Providers)) {
+		if h := cfg.Providers[name].Auth.Header; h != "" && !slices.Contains(names, h) {
+			names = append(names, h)
+		}
+	}
+	return names
+}
+
 // queryCredentials are the query parameters that do the same.
-var queryCredentials = []string{"key", "api-key", "api_key", "subscription-key", "access_token"}
+var queryCredentials = []string{"key", "api-key", "api_key", "subscription-key", "access_token", "oauth_token", "x-amz-credential", "x-amz-signature", "x-amz-security-token"}
 
 // ForTarget rewrites a request for t, of a chain whose first target is first. The answer is asked for unencoded, since
 // it has to be read. The error names a secret that is absent.
@@ -70,7 +82,7 @@ func ForTarget(t, first *config.Target, q Request) (Rewrite, error) {
 // headers changes the request's headers, and the members of the body that some of them become.
 func (r *Request) headers(rw *Rewrite, p plan, t *config.Target, w wire) {
 	if t.Provider.Platform == config.Azure {
-		rw.Remove = append(rw.Remove, "openai-organization", "openai-project") // "remove OpenAI-Organization/Project" (wire-formats 7)
+		rw.Remove = append(rw.Remove, notAzures...)
 	}
 	if w.accept != "" {
 		rw.Set = append(rw.Set, Header{"accept", w.accept})
@@ -134,10 +146,15 @@ func base(p *config.Provider, path, query string) (Rewrite, error) {
 	return rw, nil
 }
 
-// Anonymous is a path and query without what carries a credential in the query.
-func Anonymous(pathAndQuery string) string {
+// Kept is a path and query as a queued request keeps it: without what carries a credential, and where the path says so,
+// asking for the answer in one piece.
+func Kept(pathAndQuery string) string {
 	path, query, _ := strings.Cut(pathAndQuery, "?")
-	return path + withMark(without(query, queryCredentials))
+	query = without(query, queryCredentials)
+	if routeOf(path).stream {
+		path, query = strings.TrimSuffix(path, ":streamGenerateContent")+":generateContent", without(query, []string{"alt", "$alt"})
+	}
+	return path + withMark(query)
 }
 
 // address is a path at p's endpoint.

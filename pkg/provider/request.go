@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/tidwall/gjson"
@@ -30,6 +31,7 @@ type Request struct {
 	Model  string
 	Stream bool
 	Usage  bool // of Chat: stream_options.include_usage
+	Array  bool // the stream is one JSON array, as Gemini's is unless events are asked for
 	Broken bool // not a JSON object: it goes on as it came, and its provider will say what is wrong
 
 	route    route
@@ -50,6 +52,7 @@ func Read(in Incoming, limit int64) (Request, error) {
 	path, query, _ := strings.Cut(in.Path, "?")
 	r := Request{route: routeOf(path), query: query, header: in.Header, body: in.Body, Broken: true}
 	r.Model, r.Stream = r.route.model, r.route.stream
+	r.Array = r.route.stream && !asksForEvents(query)
 	if r.route.form {
 		return r, nil
 	}
@@ -66,6 +69,21 @@ func Read(in Incoming, limit int64) (Request, error) {
 	}
 	r.Broken, r.body, r.decoded = false, plain, encoding != "" && encoding != "identity"
 	return r, r.readMembers()
+}
+
+// asksForEvents says that a query asks Google for server-sent events: "alt=sse".
+func asksForEvents(query string) bool {
+	values, _ := url.ParseQuery(query) // what is broken asks for nothing
+	return values.Get("alt") == "sse" || values.Get("$alt") == "sse"
+}
+
+// Asked is the standard path of what is asked for: with the model and the form of a stream, where the path names them.
+func (r *Request) Asked() string {
+	path := strings.Replace(r.route.path, "{model}", url.PathEscape(r.Model), 1)
+	if r.route.stream && !r.Array {
+		path += "?alt=sse"
+	}
+	return path
 }
 
 // readMembers reads the top-level members. Str is "" for what is not a string.

@@ -35,15 +35,16 @@ type Header struct{ Name, Value string }
 type Set struct {
 	sources map[string]*source
 	names   []string
+	log     *slog.Logger
 	prev    *Set              // until Start
 	running map[*renewer]bool // what Stop ends
 }
 
 // New has one source for each provider of cfg. What prev, the Set that was started last (nil: none), has at hand for an
 // unchanged account is kept, its measured clock included. Nothing runs before Start. Log gets one line when a
-// credential cannot be renewed and one when it can again.
+// credential cannot be renewed and one when it can again, and at Start one for each key that is not there.
 func New(cfg *config.Config, prev *Set, log *slog.Logger) *Set {
-	s := &Set{sources: map[string]*source{}, names: slices.Clone(wellKnown), prev: prev, running: map[*renewer]bool{}}
+	s := &Set{sources: map[string]*source{}, names: slices.Clone(wellKnown), log: log, prev: prev, running: map[*renewer]bool{}}
 	for name, p := range cfg.Providers {
 		s.sources[name] = newSource(p, prev.source(name), log)
 		if h := p.Auth.Header; h != "" && !slices.Contains(s.names, h) {
@@ -72,7 +73,10 @@ func (s *Set) Start(ctx context.Context) {
 		before = s.prev.running
 		s.prev.running, s.prev = nil, nil
 	}
-	for _, src := range s.sources {
+	for name, src := range s.sources {
+		if n, ok := src.fixed.(none); ok {
+			s.log.Warn("the provider is not called until there is a credential", "provider", name, "error", n.err.Error())
+		}
 		if r := src.renewer; r != nil {
 			if !before[r] {
 				r.start(ctx)

@@ -1,12 +1,15 @@
 package credential
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"understudy/pkg/config"
 )
@@ -176,6 +179,47 @@ chains: {chat: {match: [{path: /v1/messages}], targets: [p/x]}}
 		got, err := row.set.Sign(t.Context(), "p", Request{})
 		if err != nil || got[0].Value != row.want {
 			t.Errorf("Sign() = %v, %v, want %s", got, err, row.want)
+		}
+	}
+}
+
+func TestAKeyThatIsNotThereIsSaidAtStart(t *testing.T) {
+	var log strings.Builder
+	s := New(one(config.Auth{Header: "x-api-key", Secret: secret(t, "env:NOT_SET_ANYWHERE")}), nil, slog.New(slog.NewTextHandler(&log, nil)))
+	s.Start(t.Context())
+	s.Stop()
+	for _, want := range []string{"provider=p", "NOT_SET_ANYWHERE"} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("the log is %q, want one line with %s", log.String(), want)
+		}
+	}
+}
+
+func TestManyReloadsLeaveOneRenewalForEachAccount(t *testing.T) {
+	quiet(t)
+	t.Setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "s")
+	var s *Set
+	before := runtime.NumGoroutine()
+	for i := range 200 {
+		next := newSet(&config.Config{Providers: map[string]*config.Provider{
+			"same":  {Name: "same", Region: "us-east-1", Auth: config.Auth{AWS: "default"}},
+			"other": {Name: "other", Region: fmt.Sprintf("r-%d", i), Auth: config.Auth{AWS: "default"}},
+		}}, s)
+		if i%3 == 0 { // a reload that comes to nothing starts nothing
+			continue
+		}
+		next.Start(t.Context())
+		s = next
+		go func() { _, _ = next.Sign(t.Context(), "other", Request{Method: "POST", Host: "h", Path: "/"}) }()
+	}
+	if got := len(s.running); got != 2 {
+		t.Errorf("after 200 reloads %d credentials renew themselves, want 2", got)
+	}
+	s.Stop()
+	for deadline := time.Now().Add(10 * time.Second); runtime.NumGoroutine() > before; runtime.Gosched() {
+		if time.Now().After(deadline) {
+			t.Fatalf("goroutines = %d after Stop, want %d as before", runtime.NumGoroutine(), before)
 		}
 	}
 }
