@@ -170,7 +170,7 @@ func TestWebhooksAreToldWhateverTheirReceiverDoes(t *testing.T) {
 		"down":      newReceiver(t, key, nil),
 		"fails":     newReceiver(t, key, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }),
 		"slow":      newReceiver(t, key, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
-		"redirects": newReceiver(t, key, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }),
+		"redirects": newReceiver(t, key, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect) }),
 	}
 	addresses := map[string]string{"down": free(t)}
 	var chains []chain
@@ -221,7 +221,6 @@ func TestWebhooksAreToldWhateverTheirReceiverDoes(t *testing.T) {
 	for _, o := range orders {
 		if r := receivers[o.chain]; r != nil {
 			eventually(t, time.Minute, func() error { return r.knows(o) })
-			continue
 		}
 	}
 	for _, c := range chains {
