@@ -167,10 +167,12 @@ func TestWebhooksAreToldWhateverTheirReceiverDoes(t *testing.T) {
 	secret := "file:" + keyFile
 
 	receivers := map[string]*receiver{
-		"down":      newReceiver(t, key, nil),
-		"fails":     newReceiver(t, key, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }),
-		"slow":      newReceiver(t, key, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
-		"redirects": newReceiver(t, key, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 307) }),
+		"down":  newReceiver(t, key, nil),
+		"fails": newReceiver(t, key, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }),
+		"slow":  newReceiver(t, key, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }),
+		"redirects": newReceiver(t, key, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+		}),
 	}
 	addresses := map[string]string{"down": free(t)}
 	var chains []chain
@@ -221,7 +223,6 @@ func TestWebhooksAreToldWhateverTheirReceiverDoes(t *testing.T) {
 	for _, o := range orders {
 		if r := receivers[o.chain]; r != nil {
 			eventually(t, time.Minute, func() error { return r.knows(o) })
-			continue
 		}
 	}
 	for _, c := range chains {

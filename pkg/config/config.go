@@ -390,7 +390,8 @@ type Store struct {
 
 // Recovery bounds the calls that the service makes on its own account.
 type Recovery struct {
-	RetryBudget float64 // most of the drain's calls, as a share of a chain's live requests; a small floor always remains
+	Floor       float64 // jobs a second that a chain may run in any case, within Rate
+	RetryBudget float64 // most of the drain's calls, as a share of a chain's live requests; Floor always remains
 	Rate        float64 // most of them in a second
 	Jitter      float64 // 0 to 1: share of a pause that is left to chance
 	ProbeTokens int     // most that probes may spend in an hour

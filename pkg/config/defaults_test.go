@@ -122,7 +122,7 @@ func TestRecoveryRateIsPerSecondWhateverItsUnit(t *testing.T) {
 
 func TestRecoveryMayLeaveNothingToChanceAndNoShare(t *testing.T) {
 	c := mustParse(t, "recovery: {jitter: 0, retry_budget: 0}"+oneTarget("", ", retry: {budget: 0}"))
-	if got, want := c.Recovery, (Recovery{Rate: 5, ProbeTokens: 100_000}); got != want {
+	if got, want := c.Recovery, (Recovery{Floor: 1, Rate: 5, ProbeTokens: 100_000}); got != want {
 		t.Errorf("Recovery = %+v, want %+v", got, want)
 	}
 	if got := c.Chains[0].Retry.Budget; got != 0 {

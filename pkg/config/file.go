@@ -311,6 +311,7 @@ type fileNATS struct {
 }
 
 type fileRecovery struct {
+	Floor       rate    `yaml:"floor"`
 	RetryBudget float64 `yaml:"retry_budget"`
 	Rate        rate    `yaml:"rate"`
 	Jitter      float64 `yaml:"jitter"`
@@ -382,7 +383,7 @@ func defaults() fileRoot {
 			MaxCache: 256 << 20,
 			MaxJobs:  4 << 30,
 		},
-		Recovery: fileRecovery{RetryBudget: 0.1, Rate: 5, Jitter: 0.2, ProbeTokens: 100_000},
+		Recovery: fileRecovery{Floor: 1, RetryBudget: 0.1, Rate: 5, Jitter: 0.2, ProbeTokens: 100_000},
 		Jobs:     fileJobs{Keep: 24 * time.Hour},
 	}
 }

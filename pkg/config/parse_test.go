@@ -248,7 +248,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			Creds: "/etc/u/nats.creds", Replicas: 3,
 			Encrypt: secretOf(t, "file:testdata/keys/good"), MaxCache: 1 << 20, MaxJobs: 2 << 20,
 		},
-		Recovery: Recovery{RetryBudget: 0.05, Rate: 0.5, Jitter: 0.5, ProbeTokens: 5000},
+		Recovery: Recovery{Floor: 2, RetryBudget: 0.05, Rate: 0.5, Jitter: 0.5, ProbeTokens: 5000},
 		Jobs:     Jobs{Expose: true, Keep: time.Hour},
 		Tenant:   Tenant{Header: "x-tenant"},
 	}

@@ -81,6 +81,7 @@ func (c *compiler) recovery() {
 	c.share("recovery.jitter", f.Jitter)
 	c.positive("recovery.probe_tokens", f.ProbeTokens)
 	c.out.Recovery = Recovery{
+		Floor:       float64(f.Floor),
 		RetryBudget: f.RetryBudget,
 		Rate:        float64(f.Rate),
 		Jitter:      f.Jitter,

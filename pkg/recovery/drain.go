@@ -19,8 +19,6 @@ import (
 const (
 	// flights is how many of a chain's jobs run at once, on each replica.
 	flights = 4
-	// floor is how many jobs a second a chain without live traffic may run, where recovery.rate allows it.
-	floor = 1.0
 	// pauseFirst and pauseMost bound how long a drain that a failure stopped waits for a target to close before it tries
 	// again by itself; the pause doubles with every failure until a job succeeds.
 	pauseFirst = 5 * time.Second
@@ -37,7 +35,7 @@ const (
 // Drainer runs queued requests, through Envoy and along their chain, while a target of the chain may be tried.
 //
 // Live traffic comes first: a chain's jobs start at no more than retry_budget times its live requests a second, on this
-// replica, or one a second when it has fewer; all chains' together at no more than recovery.rate; and both times the
+// replica, or recovery.floor when that is more; all chains' together at no more than recovery.rate; and both times the
 // share of traffic that a target which comes back takes. No two of them start at once, whatever was saved up.
 //
 // What stops a chain's drain: an answer that says a provider fails, or none; and a job that a fallback had to serve,
@@ -281,7 +279,7 @@ func (x *drain) room(f *flight) time.Duration {
 	if share <= 0 {
 		return lookEvery
 	}
-	most := share * min(cfg.Rate, max(floor, cfg.RetryBudget*live))
+	most := share * min(cfg.Rate, max(cfg.Floor, cfg.RetryBudget*live))
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := time.Now()

@@ -52,7 +52,7 @@ func inTap(t *testing.T, test func(p *tap)) {
 		gateway := &url.URL{Scheme: "http", Host: "gateway"}
 		p := &tap{t: t, mem: queuetest.New(), share: 1, say: came(200, fine), counts: map[string]int{}, cfg: config.Config{
 			Envoy:    config.Envoy{Gateway: gateway},
-			Recovery: config.Recovery{RetryBudget: 0.1, Rate: 5},
+			Recovery: config.Recovery{Floor: 1, RetryBudget: 0.1, Rate: 5},
 			Jobs:     config.Jobs{Keep: 24 * time.Hour},
 			Chains:   []*config.Chain{chainOf("a"), chainOf("b")},
 		}}

@@ -208,3 +208,28 @@ func TestAFullDiskIsRefusedAtOpen(t *testing.T) {
 		t.Errorf("Open() on a full disk = %v, want no space left on device", err)
 	}
 }
+
+func TestASmallDiskTakesBoundsThatAreLargerThanItIs(t *testing.T) {
+	dir := smallDisk(t)
+	open := func(bytes int64) (*Store, []*Bucket) {
+		s := openStore(t, Options{Dir: dir})
+		var bs []*Bucket
+		for _, name := range []string{"a", "b", "c", "d"} {
+			bs = append(bs, s.Bucket(BucketOptions{Name: name, MaxBytes: bytes, Keep: true}))
+		}
+		return s, bs
+	}
+	s, buckets := open(4 << 30)
+	for _, b := range buckets {
+		if _, err := b.Put(bounded(t), "k", make([]byte, 100<<10), 0); err != nil {
+			t.Errorf("Put() in %s = %v, want nil", b.name, err)
+		}
+	}
+	closeStore(t, s)
+	_, buckets = open(4 << 30)
+	for _, b := range buckets {
+		if e, err := b.Get(bounded(t), "k"); err != nil || len(e.Value) != 100<<10 {
+			t.Errorf("Get() in %s after a restart = %d bytes, %v, want what was put", b.name, len(e.Value), err)
+		}
+	}
+}

@@ -42,6 +42,7 @@ func (s *Store) startEmbedded(_ context.Context, o ...nats.Option) (*nats.Conn, 
 		stop()
 		return nil, nil, fmt.Errorf("the embedded server does not start: %w", l.lastError())
 	}
+	s.room.Store(srv.JetStreamConfig().MaxStore)
 	nc, err := nats.Connect("", append(o, nats.InProcessServer(srv))...)
 	if err != nil {
 		stop()

@@ -102,6 +102,7 @@ type Store struct {
 	dropped atomic.Uint64
 	losses  atomic.Uint64
 	doubts  atomic.Uint64 // grows when a write went unanswered: buckets must prove that they take writes
+	room    atomic.Int64  // bytes that the embedded server may lay out; 0 for a cluster
 	erred   atomic.Bool   // the embedded server that runs has complained of an error
 
 	news  chan news

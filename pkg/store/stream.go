@@ -143,10 +143,31 @@ func (p *place) look(ctx context.Context, ses *session, verdict bool) (*handle, 
 // version, with other options, must not undo each other's for ever.
 func (p *place) find(ctx context.Context, ses *session, settled bool) (jetstream.Stream, error) {
 	stream, err := ask(ctx, func(ctx context.Context) (jetstream.Stream, error) { return ses.js.Stream(ctx, p.want.Name) })
-	if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !settled && !same(stream.CachedInfo().Config, p.want) {
-		return ask(ctx, func(ctx context.Context) (jetstream.Stream, error) { return ses.js.CreateOrUpdateStream(ctx, p.want) })
+	want, has := p.want, int64(0)
+	if err == nil {
+		has = stream.CachedInfo().Config.MaxBytes
+	}
+	want.MaxBytes = p.store.fitting(want.MaxBytes, has)
+	if errors.Is(err, jetstream.ErrStreamNotFound) || err == nil && !settled && !same(stream.CachedInfo().Config, want) {
+		if want.MaxBytes != p.want.MaxBytes {
+			p.store.opt.Log.Warn("the disk has less room than configured", p.kind, p.name, "bytes", want.MaxBytes, "configured", p.want.MaxBytes)
+		}
+		return ask(ctx, func(ctx context.Context) (jetstream.Stream, error) { return ses.js.CreateOrUpdateStream(ctx, want) })
 	}
 	return stream, err
+}
+
+// parts is the share of the disk that one bounded place may take for itself: the server sets a bound aside in full, and
+// refuses one that is larger than what is left.
+const parts = 10
+
+// fitting is a bound of want bytes as far as the embedded server's disk allows; has is what it is now. What is laid out
+// is never made smaller for the disk's sake: that would drop what must be kept.
+func (s *Store) fitting(want, has int64) int64 {
+	if room := s.room.Load() / parts; room > 0 && want > room {
+		return min(want, max(room, has))
+	}
+	return want
 }
 
 // ask repeats a request that may be made twice until it is answered or ctx ends. While a leader is being chosen, NATS
