@@ -117,7 +117,7 @@ func (a *attempt) judge() {
 // choice says that the chain has more than one target to judge.
 func (a *attempt) choice() bool { return len(a.chain.Rungs) > 1 || len(a.chain.Rungs[0].Members) > 1 }
 
-// obstacles tells the client which targets its own request kept out.
+// obstacles tells which targets the client's own request kept out, as far as it was asked.
 func (a *attempt) obstacles() string {
 	var why []string
 	for _, r := range a.chain.Rungs {
@@ -127,10 +127,7 @@ func (a *attempt) obstacles() string {
 			}
 		}
 	}
-	if len(why) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(why, "; ") + ")"
+	return strings.Join(why, "; ")
 }
 
 // reframe prepares an answer in frames to leave as the events that the client asked for.

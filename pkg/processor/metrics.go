@@ -143,6 +143,7 @@ func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
 		slog.String("phase", string(v.Phase)),
 		slog.String("detail", v.Detail),
 		slog.String("reason", a.why),
+		slog.String("ineligible", a.obstacles()),
 		slog.String("mode", a.mode),
 		slog.Bool("job", a.run),
 		slog.String("provider_request_id", v.RequestID),
