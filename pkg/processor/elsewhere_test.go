@@ -342,6 +342,19 @@ func TestAResponseIsFoundWhereItWasMade(t *testing.T) {
 	}
 }
 
+func TestWhatALargeRequestIsBoundToIsKnownWhenItIsGone(t *testing.T) {
+	for _, size := range []int{1 << 10, keptWhole + 1, 1 << 20} {
+		elsewhere(t, func(b *bench, _ memory, _ houses) {
+			c := b.ask(1, "POST", "/team/v1/responses", `{"model":"gpt","previous_response_id":"resp_9","input":"`+strings.Repeat("x", size)+`"}`)
+			c.answers(503, []string{"content-type", "application/json"}, `{"error":{"message":"busy","type":"server_error","code":null,"param":null}}`)
+			if status, set, body, _ := c.got(); set["x-llm-failover"] != "" || status != 0 && status != 503 {
+				t.Errorf("with %d bytes Envoy hears %d %v %s, want the last word: the response lives at openai", size, status, set, body)
+			}
+			c.hangUp()
+		})
+	}
+}
+
 func TestAStreamedResponsesHomeIsKnownHoweverItComes(t *testing.T) {
 	const stream = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"id\":\"resp_42\",\"object\":\"response\",\"status\":\"in_progress\"}}\n\n" +
 		"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"sequence_number\":1,\"delta\":\"Hi\"}\n\n" +
