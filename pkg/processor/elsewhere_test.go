@@ -33,7 +33,7 @@ targets:
   anthropic/opus: {provider: anthropic, model: opus}
   bedrock/opus: {provider: bedrock, model: anthropic.opus, model_family: opus}
   openai/gpt: {provider: openai, model: gpt}
-  flex/gpt: {provider: checked, model: gpt, service_tier: flex}
+  fast/gpt: {provider: checked, model: gpt, service_tier: priority}
   azure/gpt: {provider: azure, model: deployment, model_family: gpt}
   gemini/pro: {provider: gemini, model: pro}
 chains:
@@ -53,7 +53,7 @@ chains:
     targets: [{any: [openai/gpt, azure/gpt]}]
     sticky: {for: 10m, header: x-turn-of}
   early: {match: [{path: /early/v1/responses}], commit: headers, targets: [azure/gpt, openai/gpt]}
-  flex: {match: [{path: /flex/v1/responses}], mode: observe, "on": {tier_downgrade: next}, targets: [flex/gpt, openai/gpt]}
+  fast: {match: [{path: /watched/v1/responses}], mode: observe, "on": {tier_downgrade: next}, targets: [fast/gpt, openai/gpt]}
   gemini: {match: [{path: /v1beta/models}], targets: [gemini/pro]}
 `
 
@@ -342,6 +342,19 @@ func TestAResponseIsFoundWhereItWasMade(t *testing.T) {
 	}
 }
 
+func TestWhatALargeRequestIsBoundToIsKnownWhenItIsGone(t *testing.T) {
+	for _, size := range []int{1 << 10, keptWhole + 1, 1 << 20} {
+		elsewhere(t, func(b *bench, _ memory, _ houses) {
+			c := b.ask(1, "POST", "/team/v1/responses", `{"model":"gpt","previous_response_id":"resp_9","input":"`+strings.Repeat("x", size)+`"}`)
+			c.answers(503, []string{"content-type", "application/json"}, `{"error":{"message":"busy","type":"server_error","code":null,"param":null}}`)
+			if status, set, body, _ := c.got(); set["x-llm-failover"] != "" || status != 0 && status != 503 {
+				t.Errorf("with %d bytes Envoy hears %d %v %s, want the last word: the response lives at openai", size, status, set, body)
+			}
+			c.hangUp()
+		})
+	}
+}
+
 func TestAStreamedResponsesHomeIsKnownHoweverItComes(t *testing.T) {
 	const stream = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0,\"response\":{\"id\":\"resp_42\",\"object\":\"response\",\"status\":\"in_progress\"}}\n\n" +
 		"event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"sequence_number\":1,\"delta\":\"Hi\"}\n\n" +
@@ -367,10 +380,10 @@ func TestAStreamedResponsesHomeIsKnownHoweverItComes(t *testing.T) {
 
 func TestWhoOnlyWatchesComparesNoTierThatItDidNotAskFor(t *testing.T) {
 	elsewhere(t, func(b *bench, _ memory, _ houses) {
-		c := b.ask(1, "POST", "/flex/v1/responses", `{"model":"gpt","input":"hi"}`)
+		c := b.ask(1, "POST", "/watched/v1/responses", `{"model":"gpt","input":"hi"}`)
 		c.answers(200, []string{"content-type", "application/json"}, `{"id":"resp_1","object":"response","status":"completed","service_tier":"default","model":"m","output":[{"type":"message","content":[{"type":"output_text","text":"Hi"}]}],"usage":{"input_tokens":1,"output_tokens":1}}`)
-		if n := testutil.ToFloat64(b.p.metrics.unenforced.WithLabelValues("flex", "flex/gpt", wouldFailOver)); n != 0 {
-			t.Errorf("decisions to fail over = %v, want none: nobody asked for flex", n)
+		if n := testutil.ToFloat64(b.p.metrics.unenforced.WithLabelValues("fast", "fast/gpt", wouldFailOver)); n != 0 {
+			t.Errorf("decisions to fail over = %v, want none: nobody asked for priority", n)
 		}
 		c.hangUp()
 	})
