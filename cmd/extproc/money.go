@@ -48,7 +48,7 @@ func newLedger(s *store.Store, p *processor.Processor, reg prometheus.Registerer
 		spent:     prometheus.NewDesc("understudy_spend_usd_total", "What attempts cost, by the prices of the config.", []string{"chain", "target"}, nil),
 		estimated: prometheus.NewDesc("understudy_spend_estimated_usd_total", "The part of it that was estimated: answers that were cut, or told no usage.", []string{"chain", "target"}, nil),
 		remaining: prometheus.NewDesc("understudy_budget_remaining_usd", "What a chain's budget has left, as this replica knows; with a budget for each tenant, of the tightest.", []string{"chain"}, nil),
-		state:     prometheus.NewDesc("understudy_budget_state", "State of a chain's budget: 0 closed, 1 soft, 2 open.", []string{"chain"}, nil),
+		state:     prometheus.NewDesc("understudy_budget_state", "State of a chain's budget: 0 closed, 1 soft, 2 open; with a budget for each tenant, the worst.", []string{"chain"}, nil),
 	})
 	return l
 }
@@ -95,7 +95,7 @@ func (c *spendCollector) Collect(ch chan<- prometheus.Metric) {
 		if chain.Budget.USD > 0 {
 			left := c.money.Meter.Remaining(chain.Name, chain.Budget)
 			ch <- prometheus.MustNewConstMetric(c.remaining, prometheus.GaugeValue, left.USD(), chain.Name)
-			state := c.money.Meter.State(budget.Key{Chain: chain.Name}, chain.Budget)
+			state := c.money.Meter.Strictest(chain.Name, chain.Budget)
 			ch <- prometheus.MustNewConstMetric(c.state, prometheus.GaugeValue, float64(state), chain.Name)
 		}
 	}

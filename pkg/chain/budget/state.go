@@ -63,17 +63,28 @@ func (m *Meter) Spent(key Key, b config.Budget) (spent Money) {
 // Remaining is what is left of a chain's budget; of one with a budget for each tenant, of the tenant with the least
 // left, among those that this replica remembers. It is all of it where nothing was asked yet.
 func (m *Meter) Remaining(chain string, b config.Budget) Money {
-	t := termsOf(b)
-	left := t.limit
+	limit := termsOf(b).limit
+	left := limit
+	m.accountsOf(chain, b, func(a *account) { left = min(left, limit-a.total) })
+	return max(left, 0)
+}
+
+// Strictest is where a chain's budget stands; of one with a budget for each tenant, that of the tenant for whom it
+// stands worst, among those that this replica remembers.
+func (m *Meter) Strictest(chain string, b config.Budget) State {
+	s := Closed
+	m.accountsOf(chain, b, func(a *account) { s = max(s, a.state) })
+	return s
+}
+
+// accountsOf reads the accounts of a chain.
+func (m *Meter) accountsOf(chain string, b config.Budget, read func(*account)) {
+	p := periodOf(b)
 	for _, a := range m.all() {
-		if a.key.Chain == chain && a.period == t.period {
-			a.mu.Lock()
-			a.roll(time.Now())
-			left = min(left, t.limit-a.total)
-			a.mu.Unlock()
+		if a.key.Chain == chain && a.period == p {
+			a.now(read)
 		}
 	}
-	return max(left, 0)
 }
 
 // ask reads an account, if there is one.
@@ -82,6 +93,11 @@ func (m *Meter) ask(key Key, b config.Budget, read func(*account)) {
 	if a == nil {
 		return
 	}
+	a.now(read)
+}
+
+// now reads the account as of this moment.
+func (a *account) now(read func(*account)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.roll(time.Now())
