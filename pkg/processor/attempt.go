@@ -158,9 +158,7 @@ func (a *attempt) close() {
 	a.dropHeld()
 	switch {
 	case a.state == waiting: // the client left; nothing was tried
-		if a.try != nil {
-			a.try.Release()
-		}
+		a.unwait()
 		a.abandonKey()
 		a.p.account(a, classify.Verdict{Class: classify.Canceled}, outcomeCanceled)
 	case !a.over && a.try != nil:
@@ -177,6 +175,7 @@ func (a *attempt) abandon() {
 	a.try.Release()
 	a.giveBack()
 	if a.state == committed {
+		a.abandonKey()
 		a.p.account(a, classify.Verdict{}, outcomeFailed)
 	}
 }

@@ -186,12 +186,11 @@ func (a *attempt) forget() {
 
 // preserve gives the cache an answer that is good and whole.
 func (a *attempt) preserve(v classify.Verdict) {
-	whole := a.copy.wanted && v.Complete
-	if whole && v.Class == classify.OK && a.copy.bytes > 0 && a.cacheable() {
+	if a.copy.wanted && v.Complete && v.Class == classify.OK && a.copy.bytes > 0 && a.cacheable() {
 		a.p.ladder.Keep(a.ask(), degrade.Good{ContentType: a.answer.contentType, Pieces: a.copy.pieces, Target: a.try.Target.Name})
 	}
 	if a.identity.claim != nil {
-		a.concludeServed(v, whole)
+		a.concludeServed(v, a.copy.wanted)
 	}
 	a.copy = keepsake{}
 	a.body.Drop()

@@ -257,11 +257,11 @@ func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
 		a.concludeOwn(ans)
 	} else {
 		m.set("x-llm-target", tell.Target)
-		if tell.Answer.ContentEncoding != "" {
-			m.set("content-encoding", tell.Answer.ContentEncoding)
-		}
 		ans := degrade.Answer{Status: tell.Answer.Status, Body: tell.Answer.Body,
 			Headers: map[string]string{"content-type": tell.Answer.ContentType}}
+		if tell.Answer.ContentEncoding != "" {
+			ans.Headers["content-encoding"] = tell.Answer.ContentEncoding
+		}
 		a.replace(ans, m)
 		a.concludeOwn(ans)
 	}
@@ -379,11 +379,12 @@ func (a *attempt) holdOver() {
 }
 
 func (a *attempt) late(why cause) {
+	if a.state == waiting && a.identity.heard != nil { // the other one runs on: neither a target nor a degraded mode may run it again
+		a.refuseKey(http.StatusServiceUnavailable, "the request that runs under this Idempotency-Key has not ended yet")
+		return
+	}
 	if a.state == waiting {
-		if a.try != nil {
-			a.try.Release()
-			a.try = nil
-		}
+		a.unwait()
 		a.spent()
 		return
 	}
@@ -417,7 +418,16 @@ func (a *attempt) drain() {
 	}
 }
 
+// unwait ends the wait for a rate limit: nothing is tried.
+func (a *attempt) unwait() {
+	if a.state == waiting && a.try != nil {
+		a.try.Release()
+		a.try = nil
+	}
+}
+
 func (a *attempt) leave() {
+	a.unwait()
 	m := &mutation{}
 	m.set("x-llm-failover", "next")
 	a.finish()

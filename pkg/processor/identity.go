@@ -6,7 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -50,15 +53,14 @@ func (a *attempt) claims() bool {
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, claimTime)
 	defer cancel()
-	sum := sha256.Sum256(append([]byte(a.head.path()+"\x00"), a.body.Plain()...))
 	c, err := a.p.once.Claim(ctx, once.Request{
-		Tenant: a.head.tenant, Chain: a.chain.Name, Key: a.head.idempotencyKey, Digest: hex.EncodeToString(sum[:]),
+		Tenant: a.head.tenant, Chain: a.chain.Name, Key: a.head.idempotencyKey, Digest: a.question(),
 		Exchange: a.head.exchange.ID, Life: time.Until(a.clock.total) + claimMargin,
 	})
 	switch {
 	case errors.Is(err, once.ErrTooLarge):
 		a.refuseKey(http.StatusConflict, "the answer under this Idempotency-Key was too large to keep")
-	case err != nil && c.Outcome != once.Unknown:
+	case errors.Is(err, once.ErrBusy):
 		a.refuseKey(http.StatusServiceUnavailable, "too many requests wait under this Idempotency-Key")
 	case err != nil: // without the store the request goes on without the guarantee
 		a.p.log.Warn("idempotency is not kept", "exchange", a.head.exchange.ID, "chain", a.chain.Name, "error", err.Error())
@@ -75,6 +77,20 @@ func (a *attempt) claims() bool {
 		a.listen(c)
 	}
 	return false
+}
+
+// question is the same for the same request only: what is asked, and the headers that say how it is to be read.
+func (a *attempt) question() string {
+	h := sha256.New()
+	for _, part := range []string{a.head.target, a.head.header.Get("anthropic-version"), strings.Join(betas(a.head.header), ",")} {
+		fmt.Fprintf(h, "%q ", part)
+	}
+	h.Write(a.body.Plain())
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+func betas(h http.Header) []string {
+	return slices.Concat(h.Values("anthropic-beta"), h.Values("openai-beta"))
 }
 
 // listen waits for the exchange that runs under the key. Envoy is told to wait as long.
@@ -94,7 +110,7 @@ func (a *attempt) listen(c *once.Claim) {
 // hear acts on what was waited for.
 func (a *attempt) hear(v verdict) {
 	a.identity.heard = nil
-	if a.state != waiting {
+	if a.state != waiting || a.ctx.Err() != nil { // a client that has left has no turn
 		return
 	}
 	a.state = uploading
@@ -112,7 +128,13 @@ func (a *attempt) hear(v verdict) {
 
 // refuseKey answers a request that its idempotency key keeps from running.
 func (a *attempt) refuseKey(status int, message string) {
-	a.refuse(status, "idempotency", message)
+	m := &mutation{}
+	if status < 500 { // SDKs retry a 409, too
+		m.set("x-should-retry", "false")
+	} else {
+		m.set("retry-after", "1")
+	}
+	a.refuseWith(m, status, "idempotency", message)
 	a.p.account(a, classify.Verdict{Class: classify.Invalid}, outcomeFailed)
 }
 
@@ -194,6 +216,9 @@ func (a *attempt) told() map[string]string {
 	headers := map[string]string{"x-llm-target": a.try.Target.Name}
 	if a.mode != "" {
 		headers["x-llm-degraded"] = a.mode
+	}
+	if a.answer.contentEncoding != "" {
+		headers["content-encoding"] = a.answer.contentEncoding
 	}
 	return headers
 }

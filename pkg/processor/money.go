@@ -47,11 +47,20 @@ func (a *attempt) size() budget.Request {
 	return a.cost.size
 }
 
+// sizeUp notes the size while the body is here, where a bill may have to go by it.
+func (a *attempt) sizeUp() {
+	if a.p.money != nil && a.try.Target.Price.Known {
+		a.size()
+	}
+}
+
 // costs is what an attempt costs.
 type costs struct {
 	size   budget.Request
 	held   *budget.Reservation // nil: nothing is set aside
 	until  time.Time           // how long the request may be held back for the account's rate limit
+	shaper *budget.Shaper      // takes the request for one on its way; nil: none does
+	load   budget.Load         // what it takes the request for
 	broken bool                // the budget kept a target out
 }
 
@@ -89,7 +98,6 @@ func (a *attempt) afford(try *chain.Try) error {
 	if t.MaxRamp > 0 && m.Ramp != nil {
 		q := a.size()
 		if !m.Ramp.Admit(a.ctx, t, q.InputBytes/4+q.MaxTokens) {
-			a.giveBack()
 			return errRamp
 		}
 	}
@@ -98,6 +106,10 @@ func (a *attempt) afford(try *chain.Try) error {
 
 // giveBack gives back what was set aside for an attempt that is not made.
 func (a *attempt) giveBack() {
+	if a.cost.shaper != nil {
+		a.cost.shaper.Return(a.cost.load)
+		a.cost.shaper = nil
+	}
 	if a.cost.held != nil {
 		a.cost.held.Release()
 		a.cost.held = nil
@@ -113,8 +125,10 @@ func (a *attempt) shape(try *chain.Try) (time.Duration, error) {
 	}
 	q := a.size()
 	now := time.Now()
-	wait := a.p.money.shaper(p).Wait(now, budget.Load{Input: q.InputBytes / 4, Output: q.MaxTokens})
+	shaper, load := a.p.money.shaper(p), budget.Load{Input: q.InputBytes / 4, Output: q.MaxTokens}
+	wait := shaper.Wait(now, load)
 	if wait <= 0 {
+		a.cost.shaper, a.cost.load = shaper, load
 		return 0, nil
 	}
 	if a.cost.until.IsZero() {
@@ -140,18 +154,30 @@ func (a *attempt) take(try *chain.Try) {
 		return
 	}
 	if why := a.afford(try); why != nil {
+		a.giveBack()
 		if elsewhere() {
 			a.passOver(try, why)
 			return
 		}
 		try.Release()
 		a.try = nil
-		a.refused = "; " + why.Error()
+		a.p.log.Debug("no target", "exchange", a.head.exchange.ID, "chain", a.chain.Name, "reason", why)
+		a.refused = "; " + shown(why)
 		a.spent()
 		return
 	}
 	a.try = try
 	a.upstream()
+}
+
+// shown is what a client is told of why money kept a target out: neither a price nor what the store says.
+func shown(why error) string {
+	for _, known := range []error{budget.ErrSpent, budget.ErrDear, budget.ErrPremium, budget.ErrUnsure} {
+		if errors.Is(why, known) {
+			return known.Error()
+		}
+	}
+	return why.Error()
 }
 
 // passOver goes on to the next slot without an attempt.
@@ -167,11 +193,17 @@ func (a *attempt) bill(v classify.Verdict) {
 	if m == nil {
 		return
 	}
+	if a.cost.shaper != nil { // no answer has told the account's limits
+		a.cost.shaper.Lost(time.Now())
+		a.cost.shaper = nil
+	}
 	q := a.cost.size
 	q.GaveUp = v.Class == classify.Timeout || v.Class == classify.Canceled
 	bill := budget.Bill{}
 	if t.Price.Known {
-		bill = a.prices.Cost(t, v, q)
+		asked := *t
+		asked.Tier, asked.Speed = a.call.tier, "" // an answer that tells no tier was made at the one that was asked for
+		bill = a.prices.Cost(&asked, v, q)
 		m.Spend.Add(a.chain.Name, t.Name, bill)
 	}
 	if a.cost.held != nil {
@@ -219,6 +251,7 @@ func retryCount(s string) int {
 
 // observeLimits reads what an answer's headers say of the account's rate limits.
 func (a *attempt) observeLimits(fields map[string]string) {
+	a.cost.shaper = nil
 	if p := a.try.Target.Provider; a.p.money != nil && p.Shape.On {
 		a.p.money.shaper(p).Observe(time.Now(), func(name string) string { return fields[name] })
 	}

@@ -81,9 +81,10 @@ func (a *attempt) refuseWith(m *mutation, status int, code, message string) {
 	a.reply(degrade.Error(a.api, status, code, message), m)
 }
 
-// reply is an answer of ours, final unless m says otherwise.
+// reply is an answer of ours, final unless m says otherwise. No deadline is left that could give another.
 func (a *attempt) reply(ans degrade.Answer, m *mutation) {
 	a.state = finished
+	a.clock.stop()
 	a.send(immediate(ans, m, "understudy"))
 }
 
@@ -165,6 +166,9 @@ func (a *attempt) requestBody(body []byte) {
 	}
 	a.plan = a.book.Plan(a.chain)
 	a.home = a.findHome()
+	if a.head.clientRetries > 0 && a.head.exchange.Attempt <= 1 {
+		a.p.metrics.clientRetries.WithLabelValues(a.chain.Name).Inc()
+	}
 	a.begin()
 }
 
@@ -176,9 +180,6 @@ func (a *attempt) incoming(body []byte) provider.Incoming {
 // begin finds the attempt's slot and sends the request there, or says what happens instead.
 func (a *attempt) begin() {
 	x := a.exchange()
-	if a.head.clientRetries > 0 && x.Attempt <= 1 && a.state == uploading {
-		a.p.metrics.clientRetries.WithLabelValues(a.chain.Name).Inc()
-	}
 	if x.Attempt > 1 {
 		a.past = a.p.remember(x)
 	}
@@ -191,11 +192,11 @@ func (a *attempt) begin() {
 		a.observe(x)
 		return
 	}
-	if !time.Now().Before(a.clock.total) {
-		a.spent()
+	if !a.claims() { // what has no time left ends its key, too
 		return
 	}
-	if !a.claims() {
+	if !time.Now().Before(a.clock.total) {
+		a.spent()
 		return
 	}
 	try, err := a.plan.Begin(x, a.past)
@@ -280,6 +281,7 @@ func (a *attempt) sendOff(c *extproc.CommonResponse) {
 	reply.DynamicMetadata = metadata(a.p.replica, a.head.exchange.ID, a.head.exchange.Attempt, a.try.Target.Name)
 	a.send(reply)
 	a.state = sent
+	a.sizeUp()
 	if !a.retains() {
 		a.judge()
 		a.body.Drop()

@@ -101,6 +101,30 @@ func (s *Shaper) Observe(now time.Time, get func(lowerCaseName string) string) {
 	}
 }
 
+// Lost notes that a request which Wait has counted got no answer.
+func (s *Shaper) Lost(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answered(now)
+}
+
+// Return takes back what Wait has counted for a request that was not sent.
+func (s *Shaper) Return(l Load) {
+	l = l.bounded()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.buckets {
+		s.buckets[k].level += kind(k).need(1, l)
+	}
+	s.calls = max(s.calls-1, 0)
+	s.pending.Input = max(s.pending.Input-l.Input, 0)
+	s.pending.Output = max(s.pending.Output-l.Output, 0)
+}
+
+func (l Load) bounded() Load {
+	return Load{min(max(l.Input, 0), limitMost), min(max(l.Output, 0), limitMost)}
+}
+
 // answered takes the average of what is pending off it. What nobody answers is forgotten a while after the last request.
 // Caller holds mu.
 func (s *Shaper) answered(now time.Time) {
@@ -115,7 +139,7 @@ func (s *Shaper) answered(now time.Time) {
 
 // Wait is how long to hold a request; with 0 it is counted, and is to be sent. It is at most five minutes.
 func (s *Shaper) Wait(now time.Time, l Load) time.Duration {
-	l = Load{min(max(l.Input, 0), limitMost), min(max(l.Output, 0), limitMost)}
+	l = l.bounded()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var wait time.Duration

@@ -1,0 +1,427 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"understudy/pkg/chain/budget"
+	"understudy/pkg/once"
+	"understudy/pkg/store"
+)
+
+// bucket is a store's bucket in memory. What it keeps expires when it is looked at.
+type bucket struct {
+	fault error // of every call, if not nil
+
+	mu     sync.Mutex // guards the fields below
+	rev    uint64
+	values map[string]entry
+}
+
+type entry struct {
+	store.Entry
+	ends time.Time
+}
+
+func (b *bucket) find(key string) (store.Entry, error) {
+	e, ok := b.values[key]
+	switch {
+	case b.fault != nil:
+		return store.Entry{}, b.fault
+	case !ok || time.Now().After(e.ends):
+		return store.Entry{}, store.ErrNotFound
+	}
+	return e.Entry, nil
+}
+
+func (b *bucket) put(key string, value []byte, ttl time.Duration) uint64 {
+	if b.values == nil {
+		b.values = map[string]entry{}
+	}
+	b.rev++
+	b.values[key] = entry{store.Entry{Key: key, Value: value, Revision: b.rev}, time.Now().Add(ttl)}
+	return b.rev
+}
+
+func (b *bucket) Get(_ context.Context, key string) (store.Entry, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.find(key)
+}
+
+func (b *bucket) Create(_ context.Context, key string, value []byte, ttl time.Duration) (uint64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch _, err := b.find(key); {
+	case err == nil:
+		return 0, store.ErrExists
+	case !errors.Is(err, store.ErrNotFound):
+		return 0, err
+	}
+	return b.put(key, value, ttl), nil
+}
+
+func (b *bucket) Update(_ context.Context, key string, value []byte, rev uint64, ttl time.Duration) (uint64, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e, err := b.find(key); err != nil || e.Revision != rev {
+		return 0, errors.Join(b.fault, store.ErrConflict)
+	}
+	return b.put(key, value, ttl), nil
+}
+
+func (b *bucket) Delete(_ context.Context, key string, rev uint64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e, err := b.find(key); err != nil || e.Revision != rev {
+		return errors.Join(b.fault, store.ErrConflict)
+	}
+	delete(b.values, key)
+	return nil
+}
+
+func (b *bucket) PutBlob(_ context.Context, key string, value []byte, ttl time.Duration) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.put(key, value, ttl)
+	return b.fault
+}
+
+func (b *bucket) GetBlob(ctx context.Context, key string) ([]byte, error) {
+	e, err := b.Get(ctx, key)
+	return e.Value, err
+}
+
+func (b *bucket) Watch(ctx context.Context, _ func(store.Entry)) { <-ctx.Done() }
+
+const moneyYAML = `
+providers:
+  a: {api: anthropic, endpoint: "http://127.0.0.1:1", auth: {header: x-api-key, secret: "env:PROCESSOR_TEST_KEY"}, shape: {max_wait: 2s}}
+  b: {api: anthropic, endpoint: "http://127.0.0.1:2", auth: {header: x-api-key, secret: "env:PROCESSOR_TEST_KEY"}}
+targets:
+  a/sonnet: {provider: a, model: claude-sonnet-5, price: {input: 1, output: 10}}
+  b/sonnet: {provider: b, model: claude-sonnet-5, price: {input: 10, output: 100}}
+chains:
+  chat:
+    match: [{path: /v1/messages}]
+    targets: [a/sonnet, b/sonnet]
+    %s
+`
+
+// paid runs f in a bubble with money kept count of, and keys that stand for one execution. claims is the bucket of the
+// latter.
+func paid(t *testing.T, chain string, f func(b *bench, claims *bucket)) {
+	t.Helper()
+	paidYAML(t, fmt.Sprintf(moneyYAML, chain), f)
+}
+
+func paidYAML(t *testing.T, yaml string, f func(b *bench, claims *bucket)) {
+	t.Helper()
+	inYAML(t, yaml, func(b *bench) {
+		claims := &bucket{}
+		m := &Money{Meter: budget.New(budget.Options{Replica: "r", Store: &bucket{}}), Ramp: budget.NewRamp("r", &bucket{})}
+		m.Meter.Start(b.t.Context())
+		m.Ramp.Start(b.t.Context())
+		b.p.Spend(m)
+		b.p.Identify(once.New(claims, &bucket{}))
+		f(b, claims)
+		time.Sleep(endWait + time.Second)
+		if err := errors.Join(m.Meter.Stop(b.t.Context()), m.Ramp.Stop(b.t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// keyed opens attempt n of an exchange with a recording's request under an idempotency key.
+func (b *bench) keyed(recording, exchange, key string, n int, more ...string) (*call, []*extproc.ProcessingRequest) {
+	messages := readRecorded(b.t, recording)
+	h := messages[0].GetRequestHeaders().Headers
+	setHeader(h, "x-envoy-attempt-count", strconv.Itoa(n))
+	setHeader(h, "x-llm-exchange", exchange)
+	setHeader(h, "idempotency-key", key)
+	setHeader(h, "x-llm-start", strconv.FormatInt(time.Now().UnixMilli(), 10))
+	for i := 0; i+1 < len(more); i += 2 {
+		setHeader(h, more[i], more[i+1])
+	}
+	c := b.open()
+	c.tell(messages[:2]...)
+	return c, messages[2:]
+}
+
+func (b *bench) spent() (sum budget.Sum) {
+	b.p.money.Spend.Each(func(_, _ string, s budget.Sum) { sum.Total += s.Total; sum.Estimated += s.Estimated })
+	return sum
+}
+
+// limits has provider a's account tell that nothing is left until then.
+func (b *bench) limits(until time.Duration) {
+	b.p.money.shaper(b.p.Book().Config.Providers["a"]).Observe(time.Now(), func(name string) string {
+		return map[string]string{
+			"anthropic-ratelimit-requests-limit": "50", "anthropic-ratelimit-requests-remaining": "0",
+			"anthropic-ratelimit-requests-reset": time.Now().Add(until).UTC().Format(time.RFC3339Nano),
+		}[name]
+	})
+}
+
+const idempotent = "idempotency: {window: 10m}"
+
+func TestARequestThatWaitedForARateLimitIsPassedOverOnce(t *testing.T) {
+	paid(t, "", func(b *bench, _ *bucket) {
+		b.limits(50 * time.Second) // one place in a second
+		c, _ := b.attempt("json", "x1", 1)
+		expect(t, "at first", c.heard(), "request headers")
+		b.limits(5 * time.Minute)
+		time.Sleep(3 * time.Second)
+		if got := c.heard(); strings.Count(got, "immediate") != 1 || strings.Contains(got, "request body") {
+			t.Errorf("after the wait Envoy was told %.2000q, want one immediate response", got)
+		}
+		c.hangUp()
+	})
+}
+
+func TestARequestThatIsHeldForARateLimitWhenTheProcessEndsCostsNothing(t *testing.T) {
+	paid(t, "", func(b *bench, _ *bucket) {
+		b.limits(50 * time.Second)
+		c, _ := b.attempt("json", "x1", 1)
+		b.p.Drain()
+		synctest.Wait()
+		contains(t, "drained", c.heard(), "immediate 503 x-llm-failover=next")
+		c.hangUp()
+		time.Sleep(endWait + time.Second)
+		if got := b.spent().Total; got != 0 {
+			t.Errorf("spent = %s, want nothing: no attempt was made", got)
+		}
+		if got := b.attempts("canceled"); got != 0 {
+			t.Errorf("attempts canceled = %v, want 0", got)
+		}
+	})
+}
+
+func TestWhatABudgetRefusesTakesNothingOfTheAccountsRateLimit(t *testing.T) {
+	paid(t, "budget: {usd: 0.000001, window: 1h}", func(b *bench, _ *bucket) {
+		for i := range 60 {
+			c, _ := b.attempt("json", "x"+strconv.Itoa(i), 1)
+			c.hangUp()
+		}
+		b.roomFor(t, 50)
+	})
+}
+
+// roomFor wants room for n requests in an account that tells of so many.
+func (b *bench) roomFor(t *testing.T, n int) {
+	t.Helper()
+	s := b.p.money.shaper(b.p.Book().Config.Providers["a"])
+	s.Observe(time.Now(), func(name string) string {
+		return map[string]string{
+			"anthropic-ratelimit-requests-limit": strconv.Itoa(n), "anthropic-ratelimit-requests-remaining": strconv.Itoa(n - 1),
+			"anthropic-ratelimit-requests-reset": time.Now().Add(time.Minute).UTC().Format(time.RFC3339),
+		}[name]
+	})
+	for i := range n - 1 {
+		if wait := s.Wait(time.Now(), budget.Load{}); wait > 0 {
+			t.Fatalf("wait of request %d of %d = %s, want none: nothing else is on its way", i+1, n-1, wait)
+		}
+	}
+}
+
+func TestWhatNeverGetsAnAnswerIsNotOnItsWayForEver(t *testing.T) {
+	paid(t, "", func(b *bench, _ *bucket) {
+		for i := range 60 {
+			c, _ := b.attempt("json", "x"+strconv.Itoa(i), 1)
+			c.hangUp()
+			time.Sleep(endWait + time.Second)
+		}
+		b.roomFor(t, 50)
+	})
+}
+
+func TestARetryOfAnSDKIsCountedOnceHoweverOftenItWaits(t *testing.T) {
+	paid(t, idempotent, func(b *bench, _ *bucket) {
+		first, _ := b.keyed("json", "x1", "k", 1)
+		second, _ := b.keyed("json", "x2", "k", 1, "x-stainless-retry-count", "1")
+		first.hangUp()
+		time.Sleep(10 * time.Second)
+		contains(t, "second", second.heard(), "x-llm-cluster=llm-a")
+		second.hangUp()
+		if n := testutil.ToFloat64(b.p.metrics.clientRetries.WithLabelValues("chat")); n != 1 {
+			t.Errorf("client retries = %v, want 1", n)
+		}
+	})
+}
+
+func TestWhoWaitsGetsTheAnswerOfTheFirst(t *testing.T) {
+	for name, row := range map[string]struct{ recording, want string }{
+		"a good one":                {"json", "immediate 200"},
+		"a stream":                  {"stream", "immediate 200"},
+		"the caller's own mistake":  {"400", "immediate 400"},
+		"the last target's failure": {"529", "immediate 529"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			paid(t, idempotent, func(b *bench, _ *bucket) {
+				slot := 1
+				if row.recording == "529" {
+					slot = 2
+				}
+				first, rest := b.keyed(row.recording, "x1", "k", slot)
+				second, _ := b.keyed(row.recording, "x2", "k", 1)
+				first.tell(rest...)
+				contains(t, "the first", first.heard(), "\nheaders")
+				first.hangUp()
+				time.Sleep(10 * time.Second)
+				contains(t, "who waited", second.heard(), row.want)
+				second.hangUp()
+			})
+		})
+	}
+}
+
+func TestAWaiterWhoseClientLeavesIsNotSent(t *testing.T) {
+	paid(t, idempotent, func(b *bench, _ *bucket) {
+		ctx, cancel := context.WithCancel(b.t.Context())
+		a := newAttempt(ctx, b.p)
+		a.state = waiting
+		cancel()
+		a.hear(verdict{err: ctx.Err()})
+		if a.state != waiting {
+			t.Errorf("state = %s, want waiting: close counts it then", a.state)
+		}
+	})
+}
+
+func TestAPanicAfterCommitFreesTheKey(t *testing.T) {
+	paid(t, idempotent, func(b *bench, _ *bucket) {
+		first, rest := b.keyed("stream", "x1", "k", 1)
+		first.tell(rest[:len(rest)-1]...)
+		contains(t, "the first", first.heard(), "\nheaders")
+		first.tell(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseBody{}}) // what no Envoy says
+		<-first.s.done
+		time.Sleep(time.Second)
+		second, _ := b.keyed("stream", "x2", "k", 1)
+		contains(t, "the second", second.heard(), "x-llm-cluster=llm-a")
+		second.hangUp()
+	})
+}
+
+func TestARequestThatWaitsTooLongForAnotherEntersNoDegradedMode(t *testing.T) {
+	paid(t, idempotent+"\n    degrade: [off]\n    deadlines: {total: 10s, answer: 9s, first_content: 5s}", func(b *bench, _ *bucket) {
+		setStart := strconv.FormatInt(time.Now().Add(-5*time.Second).UnixMilli(), 10)
+		first, _ := b.keyed("json", "x1", "k", 1)
+		second, _ := b.keyed("json", "x2", "k", 1, "x-llm-start", setStart)
+		time.Sleep(6 * time.Second)
+		got := second.heard()
+		contains(t, "second", got, "immediate 503", "Idempotency-Key")
+		second.hangUp()
+		first.hangUp()
+	})
+}
+
+func TestAKeyStandsForTheWholeQuestion(t *testing.T) {
+	paid(t, idempotent, func(b *bench, _ *bucket) {
+		first, rest := b.keyed("json", "x1", "k", 1)
+		first.tell(rest...)
+		first.hangUp()
+		time.Sleep(time.Second)
+		second, _ := b.keyed("json", "x2", "k", 1, ":path", "/v1/messages?beta=true")
+		contains(t, "another query", second.heard(), "immediate 422")
+		second.hangUp()
+	})
+}
+
+func TestTooManyWaitersAreNotRunInstead(t *testing.T) {
+	paid(t, idempotent, func(b *bench, claims *bucket) {
+		claims.fault = once.ErrBusy
+		c, _ := b.keyed("json", "x1", "k", 1)
+		contains(t, "told", c.heard(), "immediate 503")
+		c.hangUp()
+	})
+}
+
+func TestABudgetsRefusalTellsNoPrices(t *testing.T) {
+	paid(t, "budget: {usd: 1, window: 1h, max_premium: 2}", func(b *bench, _ *bucket) {
+		c, _ := b.attempt("json", "x1", 2)
+		got := c.heard()
+		contains(t, "told", got, "immediate 503", "max_premium")
+		if strings.Contains(got, "$") {
+			t.Errorf("told %s, want no prices in it", got)
+		}
+		c.hangUp()
+	})
+}
+
+func TestAnExchangeThatRunsOutOfTimeEndsItsKey(t *testing.T) {
+	paid(t, idempotent+"\n    deadlines: {total: 10s, answer: 9s, first_content: 5s}", func(b *bench, _ *bucket) {
+		late := strconv.FormatInt(time.Now().Add(-9900*time.Millisecond).UnixMilli(), 10)
+		first, rest := b.keyed("529", "x1", "k", 1, "x-llm-start", late)
+		first.tell(rest...)
+		contains(t, "the first attempt", first.heard(), "x-llm-failover=next")
+		time.Sleep(200 * time.Millisecond)
+		again, _ := b.keyed("529", "x1", "k", 2, "x-llm-start", late)
+		contains(t, "the second attempt", again.heard(), "immediate 529")
+		first.hangUp()
+		again.hangUp()
+		time.Sleep(time.Second)
+		other, _ := b.keyed("529", "x2", "k", 1)
+		contains(t, "the next exchange", other.heard(), "x-llm-cluster=llm-a")
+		other.hangUp()
+	})
+}
+
+const tierYAML = `
+providers:
+  o: {api: openai, endpoint: "http://127.0.0.1:1", auth: {header: authorization, secret: "env:PROCESSOR_TEST_KEY"}}
+targets:
+  a/sonnet: {provider: o, model: gpt-5.1, service_tier: flex, price: {input: 1, output: 10, tiers: {flex: 0.5}}}
+chains:
+  chat:
+    match: [{path: /v1/chat/completions}]
+    targets: [a/sonnet]
+    retry: {flex: standard}
+`
+
+// openai opens attempt n at a chain of Chat.
+func (b *bench) openai(exchange string, n int, body string) *call {
+	h := &corev3.HeaderMap{}
+	for name, value := range map[string]string{
+		":method": http.MethodPost, ":path": "/v1/chat/completions", "content-type": "application/json", "x-llm-exchange": exchange,
+		"x-envoy-attempt-count": strconv.Itoa(n), "x-llm-start": strconv.FormatInt(time.Now().UnixMilli(), 10),
+	} {
+		setHeader(h, name, value)
+	}
+	c := b.open()
+	c.tell(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_RequestHeaders{RequestHeaders: &extproc.HttpHeaders{Headers: h}}},
+		&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_RequestBody{RequestBody: &extproc.HttpBody{Body: []byte(body), EndOfStream: true}}})
+	return c
+}
+
+func (c *call) headers(status, contentType string) {
+	h := &corev3.HeaderMap{}
+	setHeader(h, ":status", status)
+	setHeader(h, "content-type", contentType)
+	c.tell(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseHeaders{ResponseHeaders: &extproc.HttpHeaders{Headers: h}}})
+}
+
+func TestACutStreamIsEstimatedInAChainWithoutABudget(t *testing.T) {
+	paidYAML(t, strings.Replace(tierYAML, "retry: {flex: standard}", "", 1), func(b *bench, _ *bucket) {
+		c := b.openai("x1", 1, `{"model":"gpt-5.1","stream":true,"messages":[{"role":"user","content":"`+strings.Repeat("word ", 8000)+`"}]}`)
+		c.headers("200", "text/event-stream")
+		c.body(`data: {"id":"c","object":"chat.completion.chunk","model":"gpt-5.1","choices":[{"index":0,"delta":{"role":"assistant","content":"hello"},"finish_reason":null}]}`+"\n\n", false)
+		contains(t, "told", c.heard(), "hello")
+		c.hangUp()
+		time.Sleep(endWait + time.Second)
+		if got := b.spent(); got.Estimated < 4*budget.Dollar/1000 {
+			t.Errorf("spent = %+v, want about 0.005 for 10,000 tokens of input, estimated", got)
+		}
+	})
+}
