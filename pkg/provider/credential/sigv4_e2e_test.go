@@ -17,30 +17,26 @@ import (
 
 var update = flag.Bool("update", false, "let botocore write the golden signatures anew")
 
-// botocoreVersion is what the virtual environment in the user's cache folder is made with.
+// botocoreVersion is the one in the user's cache folder.
 const botocoreVersion = "1.44.8"
 
-// python is one that can import botocore.
-func python(t *testing.T) string {
+// libraries is a folder from which Python can import botocore, installed there if it is not yet.
+func libraries(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Join(cache, "understudy", "botocore-"+botocoreVersion)
-	bin := filepath.Join(dir, "bin", "python")
-	if exec.CommandContext(t.Context(), bin, "-c", "import botocore").Run() == nil {
-		return bin
+	dir := filepath.Join(cache, "understudy", "botocore-"+botocoreVersion+"-lib")
+	if _, err := os.Stat(filepath.Join(dir, "botocore", "auth.py")); err == nil {
+		return dir
 	}
-	for _, args := range [][]string{
-		{"python3", "-m", "venv", "--clear", dir},
-		{bin, "-m", "pip", "install", "--quiet", "botocore==" + botocoreVersion},
-	} {
-		if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", args, err, out)
-		}
+	pip := exec.CommandContext(t.Context(), "python3", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+		"--upgrade", "--target", dir, "botocore=="+botocoreVersion)
+	if out, err := pip.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", pip.Args, err, out)
 	}
-	return bin
+	return dir
 }
 
 // botocore signs the calls.
@@ -50,7 +46,8 @@ func botocore(t *testing.T, calls []call) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), python(t), "testdata/sigv4.py")
+	cmd := exec.CommandContext(t.Context(), "python3", "testdata/sigv4.py")
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+libraries(t))
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
