@@ -173,6 +173,9 @@ func (a *attempt) abandon() {
 	}
 	a.over = true
 	a.try.Release()
+	if a.state >= sent {
+		a.bill(classify.Verdict{Class: classify.Canceled}) // the provider is at work
+	}
 	a.giveBack()
 	if a.state == committed {
 		a.abandonKey()

@@ -145,6 +145,12 @@ func (a *attempt) key() string {
 	return "understudy-" + cmp.Or(a.head.exchange.ID, rand.Text()) // without a front nobody may have named it
 }
 
+// shortKey is the key for the log, which no client can fill with one.
+func (a *attempt) shortKey() string {
+	key := a.key()
+	return key[:min(len(key), 200)]
+}
+
 // retains says that the request is kept after it has gone to its target, as a degraded mode may need it.
 func (a *attempt) retains() bool {
 	return !a.chain.Observe && (a.degrades() || a.choice() && a.body.Size() <= keptWhole)

@@ -122,6 +122,7 @@ func (a *attempt) hear(v verdict) {
 	case errors.Is(v.err, once.ErrBusy):
 		a.refuseKey(http.StatusServiceUnavailable, "too many requests wait under this Idempotency-Key")
 	default: // the other one ended without an answer: this one's turn
+		a.cost.since = time.Time{} // Envoy has been told to wait longer
 		a.begin()
 	}
 }
@@ -187,13 +188,14 @@ func (a *attempt) concludeServed(v classify.Verdict, whole bool) {
 	a.conclude(ans, good)
 }
 
-// concludeOwn ends the claim with an answer of ours.
+// concludeOwn ends the claim with an answer of ours. It is kept where it promises that the request will be run.
 func (a *attempt) concludeOwn(ans degrade.Answer) {
 	kind := ans.Headers["content-type"]
 	if kind == "" {
 		kind = "application/json"
 	}
-	a.conclude(once.Answer{Status: ans.Status, ContentType: kind, Headers: ans.Headers, Body: ans.Body}, false)
+	queued := ans.Status == http.StatusAccepted
+	a.conclude(once.Answer{Status: ans.Status, ContentType: kind, Headers: ans.Headers, Body: ans.Body}, queued)
 }
 
 // abandonKey frees the key of an exchange that ends without an answer. What another attempt may still answer is not

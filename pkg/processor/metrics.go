@@ -134,6 +134,7 @@ func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
 	say("exchange",
 		slog.String("id", a.head.exchange.ID),
 		slog.String("request_id", a.head.requestID),
+		slog.String("key", a.shortKey()),
 		slog.String("chain", a.chain.Name),
 		slog.String("outcome", outcome),
 		slog.String("target", target),

@@ -58,11 +58,21 @@ func (a *attempt) sizeUp() {
 type costs struct {
 	size   budget.Request
 	held   *budget.Reservation // nil: nothing is set aside
+	since  time.Time           // when Envoy began to wait for word of this attempt
 	until  time.Time           // how long the request may be held back for the account's rate limit
 	shaper *budget.Shaper      // takes the request for one on its way; nil: none does
 	load   budget.Load         // what it takes the request for
 	broken bool                // the budget kept a target out
+	again  time.Time           // when a target has room that would have grown too fast; zero: none kept out for that
 }
+
+const (
+	// heldMost is how long an attempt may be held back, for one reason or several: it leaves 5 s of the 15 s that Envoy
+	// waits for an answer of ours.
+	heldMost = 10 * time.Second
+	// rampWait is when a target's tokens of this minute are those of the last.
+	rampWait = time.Minute
+)
 
 func (a *attempt) account() budget.Key {
 	key := budget.Key{Chain: a.chain.Name}
@@ -96,8 +106,9 @@ func (a *attempt) afford(try *chain.Try) error {
 		a.cost.held = held
 	}
 	if t.MaxRamp > 0 && m.Ramp != nil {
-		q := a.size()
-		if !m.Ramp.Admit(a.ctx, t, q.InputBytes/4+q.MaxTokens) {
+		l := a.size().Load(t)
+		if !m.Ramp.Admit(a.ctx, t, l.Input+l.Output) {
+			a.cost.again = time.Now().Add(rampWait)
 			return errRamp
 		}
 	}
@@ -123,9 +134,8 @@ func (a *attempt) shape(try *chain.Try) (time.Duration, error) {
 	if a.p.money == nil || !p.Shape.On || a.run {
 		return 0, nil
 	}
-	q := a.size()
 	now := time.Now()
-	shaper, load := a.p.money.shaper(p), budget.Load{Input: q.InputBytes / 4, Output: q.MaxTokens}
+	shaper, load := a.p.money.shaper(p), a.size().Load(try.Target)
 	wait := shaper.Wait(now, load)
 	if wait <= 0 {
 		a.cost.shaper, a.cost.load = shaper, load
@@ -133,6 +143,9 @@ func (a *attempt) shape(try *chain.Try) (time.Duration, error) {
 	}
 	if a.cost.until.IsZero() {
 		a.cost.until = now.Add(p.Shape.MaxWait)
+		if last := a.cost.since.Add(heldMost); last.Before(a.cost.until) {
+			a.cost.until = last
+		}
 	}
 	if now.Add(wait).After(a.cost.until) {
 		return 0, errShaped
@@ -233,12 +246,17 @@ func usageOf(try *chain.Try, v classify.Verdict, b budget.Bill) *structpb.Struct
 	}}
 }
 
-// reopens is when the chain's budget serves again, zero where it is not what keeps the chain from serving.
+// reopens is when the chain's budget serves again, and the ramp of its target, zero where they are not what keeps the
+// chain from serving.
 func (a *attempt) reopens() time.Time {
 	if !a.cost.broken || a.p.money == nil || a.p.money.Meter == nil {
-		return time.Time{}
+		return a.cost.again
 	}
-	return a.p.money.Meter.Reopens(a.account(), a.chain.Budget)
+	at := a.p.money.Meter.Reopens(a.account(), a.chain.Budget)
+	if at.Before(a.cost.again) {
+		return a.cost.again
+	}
+	return at
 }
 
 func retryCount(s string) int {

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"understudy/pkg/chain/budget"
+	"understudy/pkg/degrade"
 	"understudy/pkg/once"
 	"understudy/pkg/store"
 )
@@ -165,11 +166,13 @@ func (b *bench) spent() (sum budget.Sum) {
 	return sum
 }
 
-// limits has provider a's account tell that nothing is left until then.
-func (b *bench) limits(until time.Duration) {
+// limits has provider a's account tell that nothing is left of 50 requests until then.
+func (b *bench) limits(until time.Duration) { b.limitsOf("50", until) }
+
+func (b *bench) limitsOf(most string, until time.Duration) {
 	b.p.money.shaper(b.p.Book().Config.Providers["a"]).Observe(time.Now(), func(name string) string {
 		return map[string]string{
-			"anthropic-ratelimit-requests-limit": "50", "anthropic-ratelimit-requests-remaining": "0",
+			"anthropic-ratelimit-requests-limit": most, "anthropic-ratelimit-requests-remaining": "0",
 			"anthropic-ratelimit-requests-reset": time.Now().Add(until).UTC().Format(time.RFC3339Nano),
 		}[name]
 	})
@@ -387,7 +390,7 @@ chains:
   chat:
     match: [{path: /v1/chat/completions}]
     targets: [a/sonnet]
-    retry: {flex: standard}
+    on: {capacity: standard}
 `
 
 // openai opens attempt n at a chain of Chat.
@@ -413,7 +416,7 @@ func (c *call) headers(status, contentType string) {
 }
 
 func TestACutStreamIsEstimatedInAChainWithoutABudget(t *testing.T) {
-	paidYAML(t, strings.Replace(tierYAML, "retry: {flex: standard}", "", 1), func(b *bench, _ *bucket) {
+	paidYAML(t, strings.Replace(tierYAML, "on: {capacity: standard}", "", 1), func(b *bench, _ *bucket) {
 		c := b.openai("x1", 1, `{"model":"gpt-5.1","stream":true,"messages":[{"role":"user","content":"`+strings.Repeat("word ", 8000)+`"}]}`)
 		c.headers("200", "text/event-stream")
 		c.body(`data: {"id":"c","object":"chat.completion.chunk","model":"gpt-5.1","choices":[{"index":0,"delta":{"role":"assistant","content":"hello"},"finish_reason":null}]}`+"\n\n", false)
@@ -424,4 +427,129 @@ func TestACutStreamIsEstimatedInAChainWithoutABudget(t *testing.T) {
 			t.Errorf("spent = %+v, want about 0.005 for 10,000 tokens of input, estimated", got)
 		}
 	})
+}
+
+func TestAnAnswerThatTellsNoTierIsBilledAtTheOneThatWasAskedFor(t *testing.T) {
+	paidYAML(t, tierYAML, func(b *bench, _ *bucket) {
+		first := b.openai("x1", 1, `{"model":"gpt-5.1","max_tokens":9,"messages":[]}`)
+		first.headers("429", "application/json")
+		first.body(`{"error":{"message":"Resource unavailable","code":"resource_unavailable"}}`, true)
+		contains(t, "without capacity", first.heard(), "x-llm-failover=next")
+		first.hangUp()
+		second := b.openai("x1", 2, `{"model":"gpt-5.1","max_tokens":9,"messages":[]}`)
+		second.headers("200", "application/json")
+		second.body(`{"id":"c","object":"chat.completion","model":"gpt-5.1","choices":[{"index":0,"message":{"role":"assistant","content":"hello"},`+
+			`"finish_reason":"stop"}],"usage":{"prompt_tokens":1000000,"completion_tokens":0,"total_tokens":1000000}}`, true)
+		second.hangUp()
+		if got := b.spent().Total; got != budget.Dollar {
+			t.Errorf("spent = %s, want $1: a million tokens at the standard tier", got)
+		}
+	})
+}
+
+func TestAnAnswerOfTheQueueIsKeptForItsKey(t *testing.T) {
+	paid(t, idempotent, func(b *bench, _ *bucket) {
+		exchange := func(id string) *attempt {
+			a := newAttempt(b.t.Context(), b.p)
+			a.chain = a.book.Config.ChainNamed("chat")
+			a.plan = a.book.Plan(a.chain)
+			a.head = head{idempotencyKey: "k", method: http.MethodPost, target: "/v1/messages"}
+			a.head.exchange.ID = id
+			a.clock.total = time.Now().Add(time.Minute)
+			return a
+		}
+		first := exchange("x1")
+		if !first.claims() {
+			t.Fatalf("the first did not get its key: %v", first.out)
+		}
+		first.concludeOwn(degrade.Answer{Status: http.StatusAccepted, Body: []byte("job 1")})
+		time.Sleep(5 * time.Minute) // those who waited have heard of it
+		second := exchange("x2")
+		if second.claims() {
+			t.Fatal("the second runs what is queued")
+		}
+		contains(t, "the second", describe(second.out[0]), "immediate 202", "job 1")
+	})
+}
+
+func TestARampsRefusalSaysWhenToComeAgain(t *testing.T) {
+	ramp := strings.NewReplacer("a/sonnet: {", "a/sonnet: {max_ramp: 1.5, limits: {max_output: 50000}, ",
+		"targets: [a/sonnet, b/sonnet]", "targets: [a/sonnet]").Replace(fmt.Sprintf(moneyYAML, ""))
+	paidYAML(t, ramp, func(b *bench, _ *bucket) {
+		for range 2 {
+			if !b.p.money.Ramp.Admit(b.t.Context(), b.p.Book().Config.Targets["a/sonnet"], 37_499) {
+				t.Fatal("the ramp's first 75,000 tokens are refused")
+			}
+		}
+		c, _ := b.attempt("json", "x1", 1)
+		contains(t, "told", c.heard(), "immediate 503 retry-after=60", "grow too fast")
+		c.hangUp()
+	})
+}
+
+func TestTwoReasonsToWaitHoldARequestNoLongerThanEnvoyWaits(t *testing.T) {
+	slow := strings.Replace(fmt.Sprintf(moneyYAML, "on: {rate_limited: wait, max_wait: 10s}"), "max_wait: 2s", "max_wait: 10s", 1)
+	paidYAML(t, slow, func(b *bench, _ *bucket) {
+		first, rest := b.attempt("429", "x1", 1)
+		header := rest[0].GetResponseHeaders().Headers
+		setHeader(header, "retry-after", "9")
+		first.tell(rest...)
+		contains(t, "first", first.heard(), "x-llm-failover=next")
+		first.hangUp()
+		b.limitsOf("18", 5*time.Minute) // a place in 17 s
+		begun := time.Now()
+		second, _ := b.attempt("json", "x1", 2)
+		for second.heard(); len(second.s.out) == 0; synctest.Wait() {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if took := time.Since(begun); took > 12*time.Second {
+			t.Errorf("the second attempt was held for %s, want at most some 10 s: Envoy waits 15", took)
+		}
+		second.hangUp()
+	})
+}
+
+// TestEveryEndingTellsItsUsageOnce: Envoy's rate limits add up what they are told.
+func TestEveryEndingTellsItsUsageOnce(t *testing.T) {
+	trailers := &extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseTrailers{ResponseTrailers: &extproc.HttpTrailers{}}}
+	for name, row := range map[string]struct {
+		recording string
+		end       func(c *call, rest []*extproc.ProcessingRequest)
+		class     string
+	}{
+		"a whole answer": {"json", func(c *call, rest []*extproc.ProcessingRequest) { c.tell(rest...) }, "ok"},
+		"a stream":       {"stream", func(c *call, rest []*extproc.ProcessingRequest) { c.tell(rest...) }, "ok"},
+		"a stream with trailers": {"stream", func(c *call, rest []*extproc.ProcessingRequest) {
+			c.tell(append(rest[:len(rest)-1:len(rest)-1], trailers)...)
+		}, "ok"},
+		"a stream that is cut": {"stream", func(c *call, rest []*extproc.ProcessingRequest) {
+			c.tell(rest[:3]...)
+			c.body("event: x\ndata: {\n\n", true)
+		}, ""},
+		"an error":              {"529", func(c *call, rest []*extproc.ProcessingRequest) { c.tell(rest...) }, "overloaded"},
+		"an error without body": {"520-no-body", func(c *call, rest []*extproc.ProcessingRequest) { c.tell(rest...) }, ""},
+		"a deadline":            {"json", func(*call, []*extproc.ProcessingRequest) { time.Sleep(20 * time.Minute) }, "timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			paid(t, "", func(b *bench, _ *bucket) {
+				c, rest := b.keyed(row.recording, "x1", "the-key", 1, "x-llm-tenant", "the-tenant")
+				var told []string
+				c.s.each = func(m *extproc.ProcessingResponse) {
+					fields := m.GetDynamicMetadata().GetFields()["understudy"].GetStructValue().GetFields()
+					if class, ok := fields["class"]; ok {
+						told = append(told, class.GetStringValue())
+					}
+					if all := m.GetDynamicMetadata().String(); strings.Contains(all, "the-key") || strings.Contains(all, "the-tenant") {
+						t.Errorf("metadata = %s, want no key and no tenant", all)
+					}
+				}
+				row.end(c, rest)
+				c.heard()
+				c.hangUp()
+				if len(told) != 1 || row.class != "" && told[0] != row.class {
+					t.Errorf("usage was told of classes %q, want one of %q", told, row.class)
+				}
+			})
+		})
+	}
 }

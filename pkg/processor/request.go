@@ -180,6 +180,9 @@ func (a *attempt) incoming(body []byte) provider.Incoming {
 // begin finds the attempt's slot and sends the request there, or says what happens instead.
 func (a *attempt) begin() {
 	x := a.exchange()
+	if a.cost.since.IsZero() {
+		a.cost.since = time.Now()
+	}
 	if x.Attempt > 1 {
 		a.past = a.p.remember(x)
 	}

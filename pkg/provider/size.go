@@ -1,6 +1,8 @@
 package provider
 
 import (
+	"slices"
+
 	"github.com/tidwall/gjson"
 
 	"understudy/pkg/classify"
@@ -32,16 +34,7 @@ func base64Char(c byte) bool {
 // MaxTokens is the most tokens that all answers which the request asks for may have together, 0 where it does not say.
 func (r *Request) MaxTokens() int64 {
 	most, choices := int64(0), int64(1)
-	root := r.root()
-	at := func(paths ...string) int64 {
-		n := int64(0)
-		for _, p := range paths {
-			if v := root.Get(p); v.Type == gjson.Number && v.Num > 0 {
-				n = max(n, int64(min(v.Num, 1e9)))
-			}
-		}
-		return n
-	}
+	at := func(names ...string) int64 { return largest(r.root(), names) }
 	switch r.route.api {
 	case classify.AnthropicMessages:
 		most = at("max_tokens")
@@ -50,8 +43,23 @@ func (r *Request) MaxTokens() int64 {
 	case classify.OpenAIResponses:
 		most = at("max_output_tokens")
 	case classify.Gemini:
-		most = at("generationConfig.maxOutputTokens", "generationConfig.max_output_tokens", "generation_config.max_output_tokens")
-		choices = max(1, min(at("generationConfig.candidateCount"), 128))
+		members(r.root(), func(name string, v gjson.Result) {
+			if slices.Contains(generation, name) {
+				most = max(most, largest(v, caps[classify.Gemini]))
+				choices = max(choices, min(largest(v, []string{"candidateCount", "candidate_count"}), 128))
+			}
+		})
 	}
 	return most * choices
+}
+
+// largest is the largest number of the members of an object with these names: of several with one name a provider may
+// take any.
+func largest(object gjson.Result, names []string) (n int64) {
+	members(object, func(name string, v gjson.Result) {
+		if v.Type == gjson.Number && v.Num > 0 && slices.Contains(names, name) {
+			n = max(n, int64(min(v.Num, 1e9)))
+		}
+	})
+	return n
 }

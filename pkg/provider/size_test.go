@@ -15,6 +15,8 @@ func TestHowLargeARequestIs(t *testing.T) {
 		{"a later limit of Chat's is not the most", "/v1/chat/completions", `{"max_tokens":5,"max_completion_tokens":7,"n":3}`, 21, 48},
 		{"the limit of a response is not read", "/v1/responses", `{"max_output_tokens":9}`, 9, 23},
 		{"Gemini's limit is not read", "/v1beta/models/g:generateContent", `{"generationConfig":{"maxOutputTokens":4,"candidateCount":2}}`, 8, 61},
+		{"of a limit said twice the smaller one is read", "/v1/messages", `{"max_tokens":10,"max_tokens":9000}`, 9000, 35},
+		{"Gemini's limit in its other spelling is not read", "/v1beta/models/g:generateContent", `{"generation_config":{"maxOutputTokens":4}}`, 4, 43},
 		{"no limit is one", "/v1/responses", `{}`, 0, 2},
 		{"a text is a limit", "/v1/messages", `{"max_tokens":"10"}`, 0, 19},
 		{"a negative limit counts", "/v1/messages", `{"max_tokens":-1}`, 0, 17},

@@ -56,6 +56,15 @@ func (q Request) output(t *config.Target) int64 {
 	return unboundOutput
 }
 
+// Load is what a request takes of t's rate limits.
+func (q Request) Load(t *config.Target) Load {
+	l := Load{Input: q.likely(), Output: q.MaxTokens}
+	if q.MaxTokens > 0 || t.Limits.MaxOutput > 0 {
+		l.Output = q.output(t)
+	}
+	return l
+}
+
 // Worst is the most that an attempt at t should cost: an upper bound of the input, all of it written to the cache where
 // that is dearer, and all the output it may make, at the dearest tier that can serve it.
 //
