@@ -193,6 +193,10 @@ func (a *attempt) begin() {
 		a.spent()
 		return
 	}
+	if x.Attempt <= 1 && a.insists() && a.plan.Troubled() {
+		a.spent()
+		return
+	}
 	if !a.claims() {
 		return
 	}
@@ -216,7 +220,7 @@ func (a *attempt) begin() {
 // exchange is what the chain needs to know of the request.
 func (a *attempt) exchange() chain.Exchange {
 	x := a.head.exchange
-	x.Own = a.run
+	x.Own, x.Retry = a.run, a.head.clientRetries > 0
 	x.NoDownshift = a.run || !degrade.Accepts(a.head.degrade, "downshift")
 	x.Flex = config.Discounted(a.body.Tier())
 	x.Fits = a.fits
