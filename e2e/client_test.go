@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -46,7 +47,8 @@ type call struct {
 	header map[string]string
 	onText func(text string) // streams: called at each piece
 
-	insists bool // the SDK retries as it does by default: twice
+	body    string // instead of the smallest; raw calls only
+	insists bool   // the SDK retries as it does by default: twice
 }
 
 // answer is what a client got.
@@ -227,7 +229,7 @@ func (s *Stack) request(ctx context.Context, t testing.TB, c call, body io.Reade
 // raw makes the call over plain HTTP and keeps the body as it came.
 func (s *Stack) raw(ctx context.Context, t testing.TB, c call) answer {
 	t.Helper()
-	return s.do(s.request(ctx, t, c, strings.NewReader(requestBody(c.path, c.stream))))
+	return s.do(s.request(ctx, t, c, strings.NewReader(cmp.Or(c.body, requestBody(c.path, c.stream)))))
 }
 
 func (s *Stack) do(req *http.Request) answer {

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"errors"
 	"strconv"
 	"sync"
@@ -88,7 +89,7 @@ func (a *attempt) afford(try *chain.Try) error {
 	}
 	if t.MaxRamp > 0 && m.Ramp != nil {
 		q := a.size()
-		if !m.Ramp.Admit(a.ctx, t, q.InputBytes/4+q.MaxTokens) {
+		if !m.Ramp.Admit(a.ctx, t, q.InputBytes/4+cmp.Or(q.MaxTokens, int64(t.Limits.MaxOutput))) {
 			a.giveBack()
 			return errRamp
 		}

@@ -282,6 +282,9 @@ func (a *attempt) sendOff(c *extproc.CommonResponse) {
 	reply.DynamicMetadata = metadata(a.p.replica, a.head.exchange.ID, a.head.exchange.Attempt, a.try.Target.Name)
 	a.send(reply)
 	a.state = sent
+	if a.p.money != nil && a.try.Target.Price.Known {
+		a.size() // what is billed where the answer does not tell
+	}
 	if !a.retains() {
 		a.judge()
 		a.body.Drop()
