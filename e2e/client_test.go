@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -45,6 +46,9 @@ type call struct {
 	id     string // of the script; the test's name when empty
 	header map[string]string
 	onText func(text string) // streams: called at each piece
+
+	body    string // instead of the smallest; raw calls only
+	insists bool   // the SDK retries as it does by default: twice
 }
 
 // answer is what a client got.
@@ -81,7 +85,7 @@ func (c call) got(text *strings.Builder, piece string) {
 	}
 }
 
-// sdk makes the call with the official client of its dialect, retries off.
+// sdk makes the call with the official client of its dialect, retries off unless it insists.
 func (s *Stack) sdk(ctx context.Context, t testing.TB, c call) answer {
 	t.Helper()
 	switch c.path {
@@ -97,8 +101,11 @@ func (s *Stack) sdk(ctx context.Context, t testing.TB, c call) answer {
 func (s *Stack) anthropicSDK(ctx context.Context, t testing.TB, c call) answer {
 	var resp *http.Response
 	opts := []anthropicoption.RequestOption{
-		anthropicoption.WithBaseURL(s.front()), anthropicoption.WithAPIKey(clientKey), anthropicoption.WithMaxRetries(0),
+		anthropicoption.WithBaseURL(s.front()), anthropicoption.WithAPIKey(clientKey),
 		anthropicoption.WithHTTPClient(s.http), anthropicoption.WithResponseInto(&resp),
+	}
+	if !c.insists {
+		opts = append(opts, anthropicoption.WithMaxRetries(0))
 	}
 	for name, value := range c.headers(t) {
 		opts = append(opts, anthropicoption.WithHeader(name, value))
@@ -125,8 +132,11 @@ func (s *Stack) anthropicSDK(ctx context.Context, t testing.TB, c call) answer {
 
 func (s *Stack) openaiSDK(t testing.TB, c call, resp **http.Response) openai.Client {
 	opts := []openaioption.RequestOption{
-		openaioption.WithBaseURL(s.front() + "/v1"), openaioption.WithAPIKey(clientKey), openaioption.WithMaxRetries(0),
+		openaioption.WithBaseURL(s.front() + "/v1"), openaioption.WithAPIKey(clientKey),
 		openaioption.WithHTTPClient(s.http), openaioption.WithResponseInto(resp),
+	}
+	if !c.insists {
+		opts = append(opts, openaioption.WithMaxRetries(0))
 	}
 	for name, value := range c.headers(t) {
 		opts = append(opts, openaioption.WithHeader(name, value))
@@ -219,7 +229,7 @@ func (s *Stack) request(ctx context.Context, t testing.TB, c call, body io.Reade
 // raw makes the call over plain HTTP and keeps the body as it came.
 func (s *Stack) raw(ctx context.Context, t testing.TB, c call) answer {
 	t.Helper()
-	return s.do(s.request(ctx, t, c, strings.NewReader(requestBody(c.path, c.stream))))
+	return s.do(s.request(ctx, t, c, strings.NewReader(cmp.Or(c.body, requestBody(c.path, c.stream)))))
 }
 
 func (s *Stack) do(req *http.Request) answer {

@@ -111,8 +111,9 @@ func anotherBody(ctx context.Context, t *testing.T, s *Stack) {
 	c := call{path: messages, chain: "once", script: "a=ok after=1s"}.keyed(t)
 	other := func() {
 		t.Helper()
-		a := s.do(s.request(ctx, t, c, strings.NewReader(strings.Replace(requestBody(messages, false), "hello", "goodbye", 1))))
-		refused(t, a, messages, http.StatusUnprocessableEntity)
+		c := c
+		c.body = strings.Replace(requestBody(messages, false), "hello", "goodbye", 1)
+		refused(t, s.raw(ctx, t, c), messages, http.StatusUnprocessableEntity)
 	}
 	first := s.later(ctx, t, c)
 	if err := s.providers["a"].AwaitRequests(ctx, c.id, 1); err != nil {
@@ -173,12 +174,12 @@ func firstLeavesLate(ctx context.Context, t *testing.T, s *Stack) {
 	c := call{path: messages, stream: true, chain: "once", script: "a=stall n=3, ok n=5 delay=50ms"}.keyed(t)
 	leaving, leave := context.WithCancel(ctx)
 	defer leave()
-	begun := c
-	begun.onText = func(string) { leave() }
 	first := make(chan struct{})
 	go func() {
 		defer close(first)
-		s.sdkWith(leaving, t, begun, requestBody(messages, true))
+		s.read(leaving, t, c)
+		wait(ctx, waits)
+		leave()
 	}()
 	if err := s.providers["a"].AwaitRequests(ctx, c.id, 1); err != nil {
 		t.Fatal(err)
@@ -189,16 +190,17 @@ func firstLeavesLate(ctx context.Context, t *testing.T, s *Stack) {
 	s.calls(t, c.id, "a:2 b:0")
 }
 
-// sdkWith streams a raw request and calls onText at the first bytes.
-func (s *Stack) sdkWith(ctx context.Context, t testing.TB, c call, body string) {
-	resp, err := s.http.Do(s.request(ctx, t, c, strings.NewReader(body)))
+// read makes a call and reads the first byte of its answer.
+func (s *Stack) read(ctx context.Context, t *testing.T, c call) {
+	resp, err := s.http.Do(s.request(ctx, t, c, strings.NewReader(requestBody(c.path, c.stream))))
 	if err != nil {
+		t.Error(err)
 		return
 	}
-	defer resp.Body.Close()
-	_, _ = resp.Body.Read(make([]byte, 1))
-	wait(ctx, waits)
-	c.onText("")
+	context.AfterFunc(ctx, func() { resp.Body.Close() })
+	if _, err := resp.Body.Read(make([]byte, 1)); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestAKeyIsRunOnceByTwoReplicas(t *testing.T) {

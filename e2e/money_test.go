@@ -46,14 +46,20 @@ func TestSpendStopsAtItsLimit(t *testing.T) {
 	soft.more.Budget = map[string]any{"usd": 1, "window": "1h", "soft": 0.5}
 	premium := dearChain("premium")
 	premium.more.Budget = map[string]any{"usd": 1000, "window": "month", "max_premium": 3}
-	s := startStack(t, plan{replicas: 3, nats: startNATS(t, 1), edit: organized,
-		chains: []chain{dearChain("dear"), dearChain("killed"), each, soft, premium, {name: "free", api: "anthropic", on: []string{"a", "b"}, breaker: sturdy}}})
+	ramped := chain{name: "ramped", api: "anthropic", on: []string{"a", "b"}, breaker: sturdy, more: fileChain{Degrade: []string{"off"}}}
+	s := startStack(t, plan{replicas: 3, nats: startNATS(t, 1), edit: func(f *file) {
+		organized(f)
+		target := f.Targets["ramped/b"]
+		target.MaxRamp = 1.5
+		f.Targets["ramped/b"] = target
+	}, chains: []chain{dearChain("dear"), dearChain("killed"), each, soft, premium, ramped, {name: "free", api: "anthropic", on: []string{"a", "b"}, breaker: sturdy}}})
 	ctx := within(t, 2*time.Minute)
 	t.Run("a budget is overspent by 200 exchanges at once", func(t *testing.T) { spendsUp(ctx, t, s) })
 	t.Run("a budget is overspent across a kill -9", func(t *testing.T) { spendsUpKilled(ctx, t, s) })
 	t.Run("one tenant spends another's budget", func(t *testing.T) { tenantsSpend(ctx, t, s) })
 	t.Run("the soft limit does not lead to the cheaper target", func(t *testing.T) { softens(ctx, t, s) })
 	t.Run("a fallback is dearer than max_premium", func(t *testing.T) { tooDear(ctx, t, s) })
+	t.Run("a failover is steeper than max_ramp", func(t *testing.T) { ramps(ctx, t, s) })
 	s.survives(t)
 }
 
@@ -79,15 +85,16 @@ func (s *Stack) wave(ctx context.Context, t *testing.T, n int, c call) (good int
 	return good
 }
 
-// drain sends waves until nothing is served any more.
+// spendAll sends waves until nothing is served any more, also when the replicas have given back what they do not need.
 func (s *Stack) spendAll(ctx context.Context, t *testing.T, c call) {
 	t.Helper()
-	eventually(t, time.Minute, func() error {
-		if good := s.wave(ctx, t, 200, c); good > 0 {
-			return fmt.Errorf("%d exchanges of a wave were served", good)
+	for dry := 0; dry < 2 && ctx.Err() == nil; dry++ {
+		if s.wave(ctx, t, 200, c) > 0 {
+			dry = -1
+		} else if dry == 0 {
+			wait(ctx, 2*time.Second)
 		}
-		return nil
-	})
+	}
 }
 
 // billed is what provider b asks for the calls of a script id, by its own record.
@@ -190,5 +197,18 @@ func tooDear(ctx context.Context, t *testing.T, s *Stack) {
 	s.calls(t, c.id, "a:1 b:0")
 	if strings.Contains(a.body, "budget") {
 		t.Errorf("the client is told of budgets: %s", a.body)
+	}
+}
+
+// rampTokens is what a target without a history may have in a minute at a max_ramp of 1.5.
+const rampTokens = 75_000
+
+func ramps(ctx context.Context, t *testing.T, s *Stack) {
+	c := call{path: messages, chain: "ramped", script: "a=529; b=ok", id: t.Name()}
+	c.body = strings.Replace(requestBody(messages, false), `"max_tokens":100`, `"max_tokens":5000`, 1)
+	s.spendAll(ctx, t, c)
+	sent := s.providers["b"].Count(c.id) * (5000 + len(c.body)/4)
+	if sent > rampTokens || sent < rampTokens/2 {
+		t.Errorf("the target was sent %d tokens in a minute, want at most %d, and not much less", sent, rampTokens)
 	}
 }

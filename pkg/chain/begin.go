@@ -21,6 +21,7 @@ var (
 	errNotAgain = errors.New("nothing is known of an attempt that could be repeated")
 	errNoFit    = errors.New("an earlier answer says that this target cannot do better")
 	errNoBudget = errors.New("more than one of its targets fails and the retry budget is spent")
+	errRetry    = errors.New("it is in trouble, and the client's retry has failed already")
 	errNoSlot   = errors.New("every slot has had its attempt")
 	errUnwanted = errors.New("the caller does not accept a downshift")
 	errTried    = errors.New("this exchange has tried it")
@@ -35,6 +36,7 @@ type Exchange struct {
 	NoDownshift bool // the caller does not accept the chain's downshift rungs
 	Own         bool // a call of ours, not of a client: no live traffic, and paced by Pace
 	Flex        bool // the client itself asks for a discounted tier (config.Discounted)
+	Retry       bool // the client retries on its own account: where it fails, no target in trouble is tried after it
 
 	// Fits says why the exchange cannot go to a target: what the request needs, or state that lives at one provider.
 	// nil: everything fits. It is asked several times in an attempt and must answer alike until the exchange's end.

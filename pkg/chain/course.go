@@ -105,16 +105,28 @@ func (c *course) at(i int) (*Try, error) {
 
 // allow takes a permit for the exchange.
 func (c *course) allow(s *Slot) (*breaker.Permit, error) {
+	if c.multiplies(s) {
+		return nil, errRetry
+	}
 	if c.x.Own {
 		return s.breaker.AllowPaced()
 	}
 	return s.breaker.Allow()
 }
 
+// multiplies says that an attempt at the slot would make a client's retries times ours: a dead chain is to see one
+// attempt more for all of them.
+func (c *course) multiplies(s *Slot) bool {
+	return c.x.Retry && len(c.past) > 0 && s.breaker.Troubled()
+}
+
 // ready says why a first try at the slot's target would get no permit now, nil when it would.
 func (c *course) ready(s *Slot) error {
 	if err := c.book.credential(s.Target.Provider); err != nil {
 		return err
+	}
+	if c.multiplies(s) {
+		return errRetry
 	}
 	err := s.breaker.Check()
 	if c.x.Own && errors.Is(err, breaker.ErrRamping) {

@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"slices"
 	"time"
 
 	"understudy/pkg/chain/breaker"
@@ -95,6 +96,11 @@ func (p *Plan) Returns() time.Time {
 		}
 	}
 	return first
+}
+
+// Troubled says whether every target of the chain failed or was rate-limited lately.
+func (p *Plan) Troubled() bool {
+	return !slices.ContainsFunc(p.slots, func(s Slot) bool { return !s.breaker.Troubled() })
 }
 
 // Pace is the share of the usual rate that the best of the chain's targets takes now, downshift rungs aside, of calls of

@@ -301,13 +301,21 @@ func (a *attempt) hint() *mutation {
 	m := &mutation{}
 	m.remove("retry-after", "retry-after-ms", "x-ms-retry-after-ms")
 	h := a.plan.RetryHint(a.reopens(), a.book.Config.MaxRetryAfter)
-	if n := a.chain.Retry.Client; h.Stop || n > 0 && a.head.clientRetries >= n {
+	// A retry that has failed, too, is the last: each one more would be another attempt.
+	failedAgain := a.head.clientRetries > 0 && len(a.past) > 0
+	if h.Stop || failedAgain || a.insists() {
 		m.set("x-should-retry", "false")
 	} else {
 		m.remove("x-should-retry")
 		m.set("retry-after", strconv.Itoa(int(h.After/time.Second)))
 	}
 	return m
+}
+
+// insists says that the client's library has retried as often as it may.
+func (a *attempt) insists() bool {
+	n := a.chain.Retry.Client
+	return n > 0 && a.head.clientRetries >= n
 }
 
 // capped leaves a returned answer as it is, unless it asks for a longer wait than clients are to be told.

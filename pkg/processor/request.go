@@ -198,6 +198,10 @@ func (a *attempt) begin() {
 	if !a.claims() { // what has no time left ends its key, too
 		return
 	}
+	if x.Attempt <= 1 && a.insists() && a.plan.Troubled() {
+		a.spent()
+		return
+	}
 	if !time.Now().Before(a.clock.total) {
 		a.spent()
 		return
@@ -222,7 +226,7 @@ func (a *attempt) begin() {
 // exchange is what the chain needs to know of the request.
 func (a *attempt) exchange() chain.Exchange {
 	x := a.head.exchange
-	x.Own = a.run
+	x.Own, x.Retry = a.run, a.head.clientRetries > 0
 	x.NoDownshift = a.run || !degrade.Accepts(a.head.degrade, "downshift")
 	x.Flex = config.Discounted(a.body.Tier())
 	x.Fits = a.fits

@@ -319,6 +319,11 @@ func (b *Breaker) Failing() (failing bool) {
 	return failing
 }
 
+// Troubled says whether the target is failing or was rate-limited lately.
+func (b *Breaker) Troubled() bool {
+	return b.cooling.Load() > 0 && time.Since(b.Cooling()) < lately || b.Failing()
+}
+
 // Cool keeps the target from being tried before until. Cooldowns merge by the later end: an answer without
 // Retry-After must not shorten one that had it. An until from elsewhere counts by what is left of it now.
 func (b *Breaker) Cool(until time.Time) {
