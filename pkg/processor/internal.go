@@ -13,11 +13,12 @@ import (
 func (a *attempt) internal(noBody bool) {
 	purpose, name, err := token.Check(a.p.Key(), a.head.internal, time.Now())
 	cfg := a.book.Config
+	chain, tenant := token.OfJob(name)
 	switch {
 	case err != nil:
 		a.refuse(http.StatusForbidden, "forbidden", "x-llm-internal is not for clients")
-	case purpose == token.Job && a.head.method == http.MethodPost && runs(cfg.ChainNamed(name), a.head.path()):
-		a.run, a.chain = true, cfg.ChainNamed(name)
+	case purpose == token.Job && a.head.method == http.MethodPost && runs(cfg.ChainNamed(chain), a.head.path()):
+		a.run, a.chain, a.head.tenant = true, cfg.ChainNamed(chain), tenant
 		a.upload(noBody)
 	case a.head.exchange.Attempt > 1:
 		// A call of ours is made once. That Envoy is here again shows that this service failed the first try (Envoy's own

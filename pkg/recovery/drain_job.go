@@ -152,7 +152,7 @@ func (f *flight) call() landing {
 	if err != nil {
 		return again("not_ready")
 	}
-	req.Header.Set("x-llm-internal", token.SignUntil(key, token.Job, f.chain, time.Now().Add(life)))
+	req.Header.Set("x-llm-internal", token.SignUntil(key, token.Job, token.JobName(f.chain, f.work.Job.Tenant), time.Now().Add(life)))
 	resp, err := f.Client.Do(req)
 	if err != nil {
 		return again("gateway")

@@ -27,8 +27,23 @@ type Purpose string
 const (
 	Probe Purpose = "probe" // a probe of the named target
 	Feed  Purpose = "feed"  // a poll of the named provider's status feed
-	Job   Purpose = "job"   // a run of a queued request along the named chain
+	Job   Purpose = "job"   // a run of a queued request along the named chain, for a tenant: see JobName
 )
+
+// JobName is what a Job's token names: whose request it is tells whose budget pays for it.
+func JobName(chain, tenant string) string {
+	if tenant == "" {
+		return chain
+	}
+	return chain + ";" + base64.RawURLEncoding.EncodeToString([]byte(tenant))
+}
+
+// OfJob undoes JobName. A tenant that cannot be read is none.
+func OfJob(name string) (chain, tenant string) {
+	chain, rest, _ := strings.Cut(name, ";")
+	b, _ := base64.RawURLEncoding.DecodeString(rest)
+	return chain, string(b)
+}
 
 // Sign makes a token that allows purpose for name from now on.
 func Sign(key []byte, purpose Purpose, name string, now time.Time) string {
