@@ -187,8 +187,8 @@ func TestAJobGoesAlongItsChainWithItsOwnKey(t *testing.T) {
 		}
 		h := runs[0].header
 		purpose, name, err := token.Check(key, h.Get("x-llm-internal"), time.Now().Add(2*time.Minute))
-		if err != nil || purpose != token.Job || name != "a" {
-			t.Errorf("x-llm-internal is for %s %q, %v, want one for job a that lasts as long as the chain", purpose, name, err)
+		if err != nil || purpose != token.Job || name != token.JobName("a", "acme") {
+			t.Errorf("x-llm-internal is for %s %q, %v, want one for a job of acme's in a that lasts as long as the chain", purpose, name, err)
 		}
 		j, _, _ := p.Queue.Show(p.t.Context(), ids[0])
 		if h.Get("idempotency-key") != j.Key || h.Get("x-llm-degrade") != "none" || h.Get("anthropic-beta") != "x" || runs[0].path != "/team/v1/messages?beta=true" || runs[0].body != `{"model":"m"}` {

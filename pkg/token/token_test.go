@@ -44,3 +44,11 @@ func FuzzCheck(f *testing.F) {
 		}
 	})
 }
+
+func TestAJobsTokenNamesItsTenant(t *testing.T) {
+	for _, tenant := range []string{"", "acme", "a;b", "\x00\xff"} {
+		if chain, got := OfJob(JobName("chat", tenant)); chain != "chat" || got != tenant {
+			t.Errorf("OfJob(JobName(chat, %q)) = %q, %q, want the same", tenant, chain, got)
+		}
+	}
+}
