@@ -56,16 +56,37 @@ func newEnds() *ends {
 	return &ends{waiters: make(map[endKey]*waiter), early: make(map[endKey]end)}
 }
 
-// await calls resolve once: with what is told of k, or after endWait with bySomebody.
+// await calls resolve once: with what is told of k, or after endWait with bySomebody. Of two attempts of one name, as when
+// Envoy opens a stream anew, what is told is the later one's; the one before ends at once.
 func (e *ends) await(k endKey, resolve func(end)) {
+	w := &waiter{resolve: resolve}
 	e.mu.Lock()
 	why, told := e.early[k]
+	before := e.waiters[k]
 	if !told {
-		e.waiters[k] = &waiter{time.AfterFunc(endWait, func() { e.tell(k, end{}) }), resolve}
+		w.timer = time.AfterFunc(endWait, func() { e.give(k, w) })
+		e.waiters[k] = w
 	}
 	e.mu.Unlock()
-	if told {
+	switch {
+	case told:
 		resolve(why)
+	case before != nil:
+		before.timer.Stop()
+		before.resolve(end{})
+	}
+}
+
+// give resolves w, if it still waits, without an answer.
+func (e *ends) give(k endKey, w *waiter) {
+	e.mu.Lock()
+	waits := e.waiters[k] == w
+	if waits {
+		delete(e.waiters, k)
+	}
+	e.mu.Unlock()
+	if waits {
+		w.resolve(end{})
 	}
 }
 

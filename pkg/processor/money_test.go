@@ -424,3 +424,17 @@ func TestAJobIsPaidForByItsTenantsBudget(t *testing.T) {
 		}
 	})
 }
+
+func TestTwoAttemptsOfOneNameBothGiveBackWhatWasSetAside(t *testing.T) {
+	paid(t, "budget: {usd: 1, window: 1h}", func(b *bench, _ *bucket) {
+		first, _ := b.attempt("json", "x1", 1)
+		second, _ := b.attempt("json", "x1", 1) // Envoy asks again where it lost the first stream
+		first.hangUp()
+		time.Sleep(time.Second)
+		second.hangUp()
+		time.Sleep(endWait + time.Second)
+		if got := b.attempts("canceled"); got != 2 {
+			t.Errorf("attempts canceled = %v, want 2", got)
+		}
+	})
+}
