@@ -396,6 +396,7 @@ func TestEveryEndingTellsItsUsageOnce(t *testing.T) {
 						t.Errorf("metadata = %s, want no key and no tenant", all)
 					}
 				}
+				c.tell(&extproc.ProcessingRequest{}) // from here on the pump tells it
 				row.end(c, rest)
 				c.heard()
 				c.hangUp()
