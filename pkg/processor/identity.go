@@ -162,8 +162,10 @@ func (a *attempt) conclude(ans once.Answer, good bool) {
 		return
 	}
 	a.identity.claim = nil
-	window := a.chain.Idempotency
+	window, size := a.chain.Idempotency, int64(len(ans.Body))
+	a.p.inflight.Add(size) // until a slow store has it
 	a.p.later(a.ctx, func(ctx context.Context) {
+		defer a.p.inflight.Add(-size)
 		ctx, cancel := context.WithTimeout(ctx, endTime)
 		defer cancel()
 		err := error(nil)

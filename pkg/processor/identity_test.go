@@ -159,3 +159,18 @@ func TestAnAnswerOfTheQueueIsKeptForItsKey(t *testing.T) {
 		contains(t, "the second", describe(second.out[0]), "immediate 202", "job 1")
 	})
 }
+
+func TestAnAnswerThatTheStoreIsSlowToTakeIsAccountedFor(t *testing.T) {
+	paid(t, idempotent, func(b *bench, claims *bucket) {
+		answers := &bucket{slow: make(chan struct{})}
+		b.p.Identify(once.New(claims, answers))
+		c, rest := b.keyed("json", "x1", "k", 1)
+		c.tell(rest...)
+		contains(t, "told", c.heard(), "end=true")
+		c.hangUp()
+		if got := b.p.inflight.Load(); got == 0 {
+			t.Error("bytes accounted for = 0, want the answer's: nobody else bounds them")
+		}
+		answers.slow <- struct{}{}
+	})
+}

@@ -23,7 +23,8 @@ import (
 
 // bucket is a store's bucket in memory. What it keeps expires when it is looked at.
 type bucket struct {
-	fault error // of every call, if not nil
+	fault error         // of every call, if not nil
+	slow  chan struct{} // a blob is not taken before something comes of it; nil: at once
 
 	mu     sync.Mutex // guards the fields below
 	rev    uint64
@@ -93,6 +94,9 @@ func (b *bucket) Delete(_ context.Context, key string, rev uint64) error {
 }
 
 func (b *bucket) PutBlob(_ context.Context, key string, value []byte, ttl time.Duration) error {
+	if b.slow != nil {
+		<-b.slow
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.put(key, value, ttl)
