@@ -54,8 +54,9 @@ type Try struct {
 	Index int           // of the slot in the exchange's order, from 0
 	Wait  time.Duration // more than 0: no permit yet; wait this long and Begin again
 
-	course course
-	permit *breaker.Permit
+	course  course
+	permit  *breaker.Permit
+	bounded bool // the retry budget counts it
 }
 
 // Begin gives attempt x.Attempt its slot and a permit for it, or ErrSkip or ErrSpent with the reason, for ErrSpent
@@ -83,6 +84,7 @@ func (p *Plan) Begin(x Exchange, past []Past) (*Try, error) {
 	name := c.slot(i).Target.Name
 	switch {
 	case why == nil:
+		t.bounded = bounded && t.Wait <= 0
 		return t, nil
 	case c.more(i):
 		return nil, fmt.Errorf("%w: %s: %w", ErrSkip, name, why)
@@ -132,6 +134,7 @@ func (t *Try) after(v classify.Verdict) []Past {
 // Report tells the target's breaker, once, what the attempt came to. A rate limit becomes a cooldown of
 // retry_after, or of DefaultPause without one; it never trips.
 func (t *Try) Report(v classify.Verdict) {
+	t.bounded = false
 	if v.Class.Trips() || v.Class == classify.RateLimited {
 		t.breaker.Blame(v.Class.String())
 	}
@@ -157,8 +160,14 @@ func (t *Try) done(o breaker.Outcome) {
 	}
 }
 
-// Release gives the permit back uncounted unless Report came first.
-func (t *Try) Release() { t.done(breaker.Excluded) }
+// Release gives back, unless Report came first, the permit uncounted and what the retry budget has counted.
+func (t *Try) Release() {
+	t.done(breaker.Excluded)
+	if t.bounded {
+		t.bounded = false
+		t.course.budget.back()
+	}
+}
 
 // The bounds of a cooldown.
 const (

@@ -266,3 +266,18 @@ func TestNoWindowHasMoreExtrasThanItsBudget(t *testing.T) {
 		}
 	})
 }
+
+func TestWhatIsPassedOverAfterItsTurnTakesNothingOfTheRetryBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := patient(t, nil, "a", "b", "c")
+		b.extras(5, time.Second, "a", "b") // both fail, so that attempts beyond the first are counted
+		for i := range 50 {
+			try, err := b.plan().Begin(Exchange{ID: "y", Attempt: 2}, []Past{b.past(1, 0, verdict(classify.ServerError))})
+			if err != nil {
+				t.Fatalf("Begin() of attempt 2 of exchange %d = %v, want a try: none was made yet", i+1, err)
+			}
+			try.Release()
+			try.Release()
+		}
+	})
+}
