@@ -1,6 +1,7 @@
 package chain
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,9 +36,17 @@ func patient(t *testing.T, change func(*config.Chain), names ...string) *bench {
 
 // exchange makes the attempts of one exchange, in which the failing targets fail, and counts the calls of providers.
 func (b *bench) exchange(failing ...string) (calls int) {
+	return b.exchangeOf(Exchange{ID: "x"}, failing...)
+}
+
+func (b *bench) exchangeOf(x Exchange, failing ...string) (calls int) {
 	var past []Past
-	for attempt := 1; ; attempt++ {
-		try, err := b.plan().Begin(Exchange{ID: "x", Attempt: attempt}, past)
+	for x.Attempt = 1; ; x.Attempt++ {
+		attempt := x.Attempt
+		try, err := b.plan().Begin(x, past)
+		if errors.Is(err, ErrSkip) {
+			continue
+		}
 		if err != nil {
 			return calls
 		}
@@ -53,6 +62,31 @@ func (b *bench) exchange(failing ...string) (calls int) {
 			return calls
 		}
 		past = append(past, b.past(attempt, try.Index, v))
+	}
+}
+
+func TestAClientsRetryIsNotTakenToTargetsInTrouble(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		failing []string
+		want    int
+	}{
+		{"the retry of a dead chain is as many attempts as targets", []string{"a", "b", "c"}, 1},
+		{"the retry does not reach a target that is well", []string{"a", "b"}, 2},
+		{"the retry is an error where one target is in trouble", []string{"a"}, 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := patient(t, nil, "a", "b", "c")
+				b.exchange(row.failing...)
+				if got := b.plan().Troubled(); got != (len(row.failing) == 3) {
+					t.Errorf("Troubled() = %v with %q failing", got, row.failing)
+				}
+				if got := b.exchangeOf(Exchange{ID: "x", Retry: true}, row.failing...); got != row.want {
+					t.Errorf("the retry made %d calls, want %d", got, row.want)
+				}
+			})
+		})
 	}
 }
 

@@ -140,6 +140,20 @@ func TestAReservationIsSettledOnce(t *testing.T) {
 	})
 }
 
+func TestAChainsStateIsThatOfItsWorstTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, b := newWorld().replica(t, "r", nil), hourly(10)
+		mustReserve(t, m, Key{Chain: "support", Tenant: "acme"}, b, 10*Dollar).Settle(10 * Dollar)
+		mustReserve(t, m, Key{Chain: "support", Tenant: "globex"}, b, Dollar).Settle(Dollar)
+		mustReserve(t, m, Key{Chain: "other"}, b, Dollar).Settle(Dollar)
+		for chain, want := range map[string]State{"support": Open, "other": Closed, "unasked": Closed} {
+			if got := m.Strictest(chain, b); got != want {
+				t.Errorf("Strictest(%s) = %s, want %s", chain, got, want)
+			}
+		}
+	})
+}
+
 func TestTheStatesOfABudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard []string
