@@ -133,8 +133,7 @@ func (a *attempt) ask() *degrade.Ask {
 
 // unknownTenant says that requests belong to tenants, and this one's is not known: it shares nothing with others.
 func (a *attempt) unknownTenant() bool {
-	t := a.book.Config.Tenant
-	return (t.Header != "" || len(t.Metadata) > 0) && a.head.tenant == ""
+	return a.book.Config.Tenant.Known() && a.head.tenant == ""
 }
 
 // key names the exchange's work everywhere.
