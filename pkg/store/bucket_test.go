@@ -112,12 +112,15 @@ func TestOneNameIsOneBucket(t *testing.T) {
 }
 
 func TestABucketThatCannotBeMadeSpoilsNoOther(t *testing.T) {
-	s := openEmbedded(t)
+	n := newNode(t, freeAddress(t))
+	n.start(t)
+	defer n.stop()
+	s := openStore(t, Options{URLs: []string{n.url()}})
 	bad := s.Bucket(BucketOptions{Name: "huge", MaxBytes: 1 << 60})
 	eventually(t, "the bad bucket's fault, before there is a good one", s.wantFault("bucket huge"))
 	good := s.Bucket(BucketOptions{Name: "good"})
 	if _, err := bad.Put(bounded(t), "k", nil, 0); err == nil {
-		t.Error("Put() in a bucket larger than the disk = nil, want an error")
+		t.Error("Put() in a bucket larger than the server's disk = nil, want an error")
 	}
 	eventually(t, "the bad bucket's fault", s.wantFault("bucket huge"))
 	if _, err := good.Put(bounded(t), "k", nil, 0); err != nil {
