@@ -183,7 +183,7 @@ func (s *shared) targets() []fleet.Target {
 // fleetKey names a target among replicas whose configs may differ for a while: as in a reload, another model or
 // endpoint makes another target.
 func fleetKey(t *config.Target) string {
-	sum := sha256.Sum256([]byte(t.Model + "\n" + t.Provider.Endpoint.String()))
+	sum := sha256.Sum256([]byte(t.Model + "\n" + t.Provider.Place()))
 	return t.Name + "#" + hex.EncodeToString(sum[:8]) // a store's keys are short
 }
 

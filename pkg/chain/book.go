@@ -54,7 +54,7 @@ func (b *Book) carry(t *config.Target) *breaker.Breaker {
 		return nil
 	}
 	old := b.Config.Targets[t.Name]
-	if old == nil || old.Model != t.Model || old.Provider.Endpoint.String() != t.Provider.Endpoint.String() {
+	if old == nil || old.Model != t.Model || old.Provider.Place() != t.Provider.Place() {
 		return nil
 	}
 	kept := b.breakers[t.Name]

@@ -22,6 +22,11 @@ func TestAReloadKeepsTheStateOfTargetsThatStay(t *testing.T) {
 		p.Endpoint = &u
 		t.Provider = &p
 	}
+	elsewhere := func(t *config.Target) {
+		p := *t.Provider
+		p.Project = "another"
+		t.Provider = &p
+	}
 	rows := []struct {
 		name   string
 		change func([]config.Rung)
@@ -32,6 +37,7 @@ func TestAReloadKeepsTheStateOfTargetsThatStay(t *testing.T) {
 		{"another family closes it", edit(func(t *config.Target) { t.Family = "m" }), true},
 		{"a corrected model stays open for the wrong one's failures", edit(func(t *config.Target) { t.Model = "other" }), false},
 		{"a corrected endpoint stays open for the wrong one's failures", edit(moved), false},
+		{"another project stays open for the first one's failures", edit(elsewhere), false},
 	}
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {

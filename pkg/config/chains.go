@@ -14,6 +14,8 @@ const (
 	// maxWait leaves 5 s of the 15 s that Envoy waits for an answer of ours (message_timeout): waiting for a short
 	// Retry-After happens inside one such answer.
 	maxWait = 10 * time.Second
+	// maxSticky is how long the replicas remember whom a conversation is with.
+	maxSticky = 24 * time.Hour
 )
 
 // blips are the classes that one more try of the same target may cure. The others have a policy of their own, or
@@ -202,6 +204,9 @@ func (c *compiler) sticky(p string, f *fileSticky) Sticky {
 	}
 	name, header := strings.ToLower(f.Header), at(p, "header")
 	c.present(at(p, "for"))
+	if f.For > maxSticky {
+		c.fault(at(p, "for"), "must be at most %s, as long as conversations are remembered, got %s", maxSticky, f.For)
+	}
 	switch {
 	case !c.required(header, name):
 	case !headerName.MatchString(name):

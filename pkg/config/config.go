@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -158,6 +159,11 @@ type Auth struct {
 	Header     string // lower case
 	Prefix     string
 	Secret     Secret
+}
+
+// Place is where the provider's calls go: calls to another place say nothing about this one.
+func (p *Provider) Place() string {
+	return strings.Join([]string{p.Endpoint.String(), string(p.Platform), string(p.Surface), p.Region, p.Project, p.APIVersion}, " ")
 }
 
 // FeedCluster is the Envoy cluster of the provider's status feed.
