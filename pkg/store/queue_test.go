@@ -236,6 +236,12 @@ func testManyPullers(t *testing.T, fleet []*Store) {
 		push(t, fleet[n%len(fleet)].Queue(QueueOptions{Name: "many"}), "chat", fmt.Sprint(n))
 	}
 	eventually(t, "the last item", func() error {
+		mu.Lock()
+		n := len(got)
+		mu.Unlock()
+		if n < items { // a cluster's figures are not those of this moment
+			return fmt.Errorf("%d items were given out", n)
+		}
 		if stats, err := fleet[0].Queue(QueueOptions{Name: "many"}).Stats(ctx, "chat"); err != nil || stats != (QueueStats{}) {
 			return fmt.Errorf("Stats() = %+v, %v", stats, err)
 		}
