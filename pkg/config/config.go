@@ -280,7 +280,7 @@ type Chain struct {
 	MinRate      MinRate // zero: none
 	Sticky       Sticky
 	Budget       Budget
-	Idempotency  time.Duration // window in which the answer to a key is given again; 0: only to those who wait for it
+	Idempotency  time.Duration // window in which the answer to a key is given again; 0: not at all
 	Observe      bool          // mode: observe: classify, count, change nothing
 }
 

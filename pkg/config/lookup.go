@@ -140,13 +140,3 @@ func MatchModel(glob, model string) bool {
 	}
 	return true
 }
-
-// Known says that somebody tells which tenant a request is of.
-func (t Tenant) Known() bool { return t.Header != "" || len(t.Metadata) > 0 }
-
-// Borrows says that the chain has a target that takes the client's own credential.
-func (ch *Chain) Borrows() bool {
-	return slices.ContainsFunc(ch.Rungs, func(r Rung) bool {
-		return slices.ContainsFunc(r.All(), func(m Member) bool { return m.Target.Provider.Auth.FromClient })
-	})
-}

@@ -133,7 +133,8 @@ func (a *attempt) ask() *degrade.Ask {
 
 // unknownTenant says that requests belong to tenants, and this one's is not known: it shares nothing with others.
 func (a *attempt) unknownTenant() bool {
-	return a.book.Config.Tenant.Known() && a.head.tenant == ""
+	t := a.book.Config.Tenant
+	return (t.Header != "" || len(t.Metadata) > 0) && a.head.tenant == ""
 }
 
 // key names the exchange's work everywhere.

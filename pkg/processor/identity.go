@@ -48,7 +48,7 @@ type verdict struct {
 // attempt is to go on.
 func (a *attempt) claims() bool {
 	id := &a.identity
-	if id.passed || !a.exclusive() {
+	if a.p.once == nil || a.chain.Idempotency <= 0 || a.head.idempotencyKey == "" || a.run || id.passed || a.unknownTenant() {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, claimTime)
@@ -91,15 +91,6 @@ func (a *attempt) question() string {
 
 func betas(h http.Header) []string {
 	return slices.Concat(h.Values("anthropic-beta"), h.Values("openai-beta"))
-}
-
-// exclusive says that the request's key stands for one execution at a time. Without a window nothing is kept of it once
-// that has ended. Callers that bring credentials of their own share no answer unless a tenant tells them apart.
-func (a *attempt) exclusive() bool {
-	if a.p.once == nil || a.head.idempotencyKey == "" || a.run || a.api == classify.APIUnknown || a.unknownTenant() {
-		return false
-	}
-	return a.chain.Idempotency > 0 || a.book.Config.Tenant.Known() || !a.chain.Borrows()
 }
 
 // listen waits for the exchange that runs under the key. Envoy is told to wait as long.
@@ -178,7 +169,7 @@ func (a *attempt) conclude(ans once.Answer, good bool) {
 		ctx, cancel := context.WithTimeout(ctx, endTime)
 		defer cancel()
 		err := error(nil)
-		if good && window > 0 {
+		if good {
 			err = c.Finish(ctx, ans, window)
 		} else {
 			err = c.Fail(ctx, ans)

@@ -10,7 +10,6 @@ import (
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
-	"understudy/pkg/classify"
 	"understudy/pkg/degrade"
 	"understudy/pkg/once"
 )
@@ -55,21 +54,6 @@ func TestWhoWaitsGetsTheAnswerOfTheFirst(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestWithoutAWindowNothingIsKept(t *testing.T) {
-	paid(t, "", func(b *bench, _ *bucket) {
-		first, rest := b.keyed("json", "x1", "k", 1)
-		second, _ := b.keyed("json", "x2", "k", 1)
-		first.tell(rest...)
-		first.hangUp()
-		time.Sleep(time.Second)
-		contains(t, "who waited", second.heard(), "immediate 200")
-		second.hangUp()
-		third, _ := b.keyed("json", "x3", "k", 1)
-		contains(t, "who comes later", third.heard(), "x-llm-cluster=llm-a")
-		third.hangUp()
-	})
 }
 
 func TestAWaiterWhoseClientLeavesIsNotSent(t *testing.T) {
@@ -155,7 +139,7 @@ func TestAnAnswerOfTheQueueIsKeptForItsKey(t *testing.T) {
 	paid(t, idempotent, func(b *bench, _ *bucket) {
 		exchange := func(id string) *attempt {
 			a := newAttempt(b.t.Context(), b.p)
-			a.api, a.chain = classify.AnthropicMessages, a.book.Config.ChainNamed("chat")
+			a.chain = a.book.Config.ChainNamed("chat")
 			a.plan = a.book.Plan(a.chain)
 			a.head = head{idempotencyKey: "k", method: http.MethodPost, target: "/v1/messages"}
 			a.head.exchange.ID = id
