@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -137,10 +138,8 @@ func sealer(secret config.Secret) (*store.Sealer, error) {
 func queued(cfg *config.Config) []string {
 	var names []string
 	for _, ch := range cfg.Chains {
-		for _, mode := range ch.Degrade {
-			if mode == "queue" {
-				names = append(names, ch.Name)
-			}
+		if slices.Contains(ch.Degrade, "queue") {
+			names = append(names, ch.Name)
 		}
 	}
 	return names
@@ -181,11 +180,7 @@ func (d *degraded) turn(e store.Entry) {
 	if !e.Deleted && string(e.Value) == switchOff {
 		d.off[e.Key] = true
 	}
-	off := make(map[string]bool, len(d.off))
-	for chain := range d.off {
-		off[chain] = true
-	}
-	d.processor.SwitchOff(off)
+	d.processor.SwitchOff(maps.Clone(d.off))
 }
 
 // flip switches a chain off or on, for all replicas and for good.

@@ -291,9 +291,10 @@ func (a *attempt) explain(m *mutation) {
 
 // because says why the slots before index i did not answer, where that is known.
 func (a *attempt) because(m *mutation, i int) {
-	a.why = a.plan.Reason(a.exchange(), i, a.past)
-	if a.why == "" && a.head.exchange.Attempt > 1 { // the stream of the attempt before may have ended since this one began
-		a.why = a.plan.Reason(a.exchange(), i, a.p.memo.Of(a.head.exchange.ID))
+	x := a.exchange()
+	a.why = a.plan.Reason(x, i, a.past)
+	if a.why == "" && x.Attempt > 1 { // the stream of the attempt before may have ended since this one began
+		a.why = a.plan.Reason(x, i, a.p.memo.Of(x.ID))
 	}
 	if a.why != "" {
 		m.set("x-llm-fallback-reason", a.why)

@@ -91,12 +91,8 @@ func (a *attempt) afford(try *chain.Try) error {
 	if b := a.chain.Budget; b.USD > 0 && m.Meter != nil {
 		q := a.size()
 		ask := budget.Ask{Worst: budget.Worst(t, q), Primary: budget.Worst(a.chain.Rungs[0].Target, q)}
-		for _, r := range a.chain.Rungs {
-			for _, member := range r.All() {
-				if worst := budget.Worst(member.Target, q); ask.Cheapest == 0 || worst < ask.Cheapest {
-					ask.Cheapest = worst
-				}
-			}
+		if b.Soft > 0 { // what the soft limit alone asks for
+			ask.Cheapest = cheapest(a.chain, q)
 		}
 		held, err := m.Meter.Reserve(a.ctx, a.account(), b, ask)
 		if err != nil {
@@ -113,6 +109,18 @@ func (a *attempt) afford(try *chain.Try) error {
 		}
 	}
 	return nil
+}
+
+// cheapest is the least that the request can cost at a target of the chain, if it comes to the worst there.
+func cheapest(c *config.Chain, q budget.Request) (least budget.Money) {
+	for _, r := range c.Rungs {
+		for _, m := range r.All() {
+			if worst := budget.Worst(m.Target, q); least == 0 || worst < least {
+				least = worst
+			}
+		}
+	}
+	return least
 }
 
 // giveBack gives back what was set aside for an attempt that is not made.

@@ -290,7 +290,9 @@ func (a *attempt) sendOff(c *extproc.CommonResponse) {
 	a.state = sent
 	a.sizeUp()
 	if !a.retains() {
-		a.judge()
+		if !a.chain.Observe { // which goes to no other target
+			a.judge()
+		}
 		a.body.Drop()
 	}
 	a.clock.sendOff(time.Now(), a.chain, a.body.Stream)
