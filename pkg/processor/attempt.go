@@ -77,7 +77,7 @@ type attempt struct {
 	over    bool   // the verdict has been reported
 	why     string // x-llm-fallback-reason, as told
 	mode    string // the degraded mode that answers
-	refused string // why the queue did not take the request, to follow a sentence
+	refused string // why the queue did not take the request, or money kept the last target out
 }
 
 func newAttempt(ctx context.Context, p *Processor) *attempt {

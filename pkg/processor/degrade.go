@@ -69,7 +69,7 @@ func (a *attempt) climb(modes []string) bool {
 	defer cancel()
 	ans, mode, err := a.p.ladder.Answer(ctx, a.ask(), modes)
 	if err != nil {
-		a.refused = "; " + err.Error()
+		a.refused = err.Error()
 		a.p.log.Warn("a degraded mode failed", "exchange", a.head.exchange.ID, "chain", a.chain.Name, "error", err.Error())
 	}
 	if ans.Status == 0 {

@@ -252,7 +252,7 @@ func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
 	a.explain(m)
 	if !ok || a.refused != "" {
 		ans := degrade.Error(a.api, http.StatusServiceUnavailable, "unavailable",
-			"all targets of this chain failed or are not available"+after("; ", a.obstacles())+a.refused)
+			clauses("all targets of this chain failed or are not available", a.obstacles(), a.refused))
 		a.replace(ans, m)
 		a.concludeOwn(ans)
 	} else {
@@ -268,12 +268,9 @@ func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
 	a.p.account(a, a.lastFailure(), a.unless(outcomeFailed))
 }
 
-// after is text behind a separator, if there is any.
-func after(separator, text string) string {
-	if text == "" {
-		return ""
-	}
-	return separator + text
+// clauses makes a sentence of those that say something.
+func clauses(all ...string) string {
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), "; ")
 }
 
 // explain says after how many attempts, and why, the chain has no answer.

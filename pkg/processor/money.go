@@ -183,7 +183,7 @@ func (a *attempt) take(try *chain.Try) {
 		try.Release()
 		a.try = nil
 		a.p.log.Debug("no target", "exchange", a.head.exchange.ID, "chain", a.chain.Name, "reason", why)
-		a.refused = "; " + shown(why)
+		a.refused = shown(why)
 		a.spent()
 		return
 	}
