@@ -36,6 +36,8 @@ type plan struct {
 	before func(provider string, h http.Handler) http.Handler
 	// bootstrap is the last word on Envoy's; nil: it stays.
 	bootstrap func(map[string]any)
+	// another starts what serves at Stack.listen, for a config file; nil: an Envoy on `extproc envoy`'s bootstrap.
+	another func(t testing.TB, s *Stack, config string) (*process, error)
 
 	places    []string      // accounts on platforms, by their names in the catalogue
 	life      time.Duration // of issued credentials; 0 is an hour
@@ -235,7 +237,11 @@ func (s *Stack) startService(t testing.TB, i int) (err error) {
 }
 
 func (s *Stack) startEnvoy(t testing.TB) (err error) {
-	s.envoy, err = s.runEnvoy(t, "envoy", s.services[0].config)
+	run := func(t testing.TB, s *Stack, config string) (*process, error) { return s.runEnvoy(t, "envoy", config) }
+	if s.plan.another != nil {
+		run = s.plan.another
+	}
+	s.envoy, err = run(t, s, s.services[0].config)
 	return err
 }
 
@@ -262,7 +268,6 @@ func (s *Stack) solo(t testing.TB, i int) *Stack {
 
 // runEnvoy starts an Envoy on the bootstrap of a config file.
 func (s *Stack) runEnvoy(t testing.TB, name, config string) (*process, error) {
-	bootstrap := filepath.Join(s.dir, name+".bootstrap.yaml")
 	if out, err := exec.Command(binary, "check", "-c", config).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("extproc check: %w\n%s", err, out)
 	}
@@ -274,7 +279,13 @@ func (s *Stack) runEnvoy(t testing.TB, name, config string) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("extproc envoy: %w", err)
 	}
-	write(t, bootstrap, s.edited(t, out))
+	return s.launch(t, name, s.edited(t, out))
+}
+
+// launch starts an Envoy on a whole bootstrap.
+func (s *Stack) launch(t testing.TB, name string, yaml []byte) (*process, error) {
+	bootstrap := filepath.Join(s.dir, name+".bootstrap.yaml")
+	write(t, bootstrap, yaml)
 	program, err := envoys[s.plan.envoy]()
 	if err != nil {
 		return nil, err

@@ -13,6 +13,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	internalv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/bootstrap/internal_listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -24,22 +26,48 @@ import (
 // Bootstrap is a complete Envoy configuration for c, with the hop behind the kind of listener that hop names.
 // The error joins everything in c that Envoy could not be told.
 func Bootstrap(c *config.Config, hop Hop) (*bootstrapv3.Bootstrap, error) {
+	p, err := Build(c, hop)
+	boot := &bootstrapv3.Bootstrap{
+		Admin: p.Admin,
+		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
+			Listeners: []*listenerv3.Listener{p.Front, p.Hop},
+			Clusters:  p.Clusters,
+			Secrets:   p.Secrets,
+		},
+		BootstrapExtensions: p.Extensions,
+	}
+	return boot, err
+}
+
+// Pieces are what Envoy needs of a Config, each by itself, for other ways to put them together than Bootstrap's.
+// Clusters are the hop's, the service's, and one for each provider and status feed.
+type Pieces struct {
+	Admin                    *bootstrapv3.Admin
+	Front, Hop               *listenerv3.Listener
+	FrontManager, HopManager *hcmv3.HttpConnectionManager // of the two listeners, routes included
+	Clusters                 []*clusterv3.Cluster
+	Secrets                  []*tlsv3.Secret
+	Extensions               []*corev3.TypedExtensionConfig // of the bootstrap
+}
+
+// Build makes the pieces for c. The error joins everything in c that Envoy could not be told.
+func Build(c *config.Config, hop Hop) (*Pieces, error) {
 	b := &builder{c: c, hop: hop}
 	b.checkHop()
-	boot := &bootstrapv3.Bootstrap{
-		Admin: &bootstrapv3.Admin{Address: b.listenAddress("envoy.admin", c.Envoy.Admin)},
-		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
-			Listeners: []*listenerv3.Listener{b.frontListener(), b.hopListener()},
-			Clusters:  b.clusters(),
-			Secrets:   b.secrets(),
-		},
+	p := &Pieces{
+		Admin:        &bootstrapv3.Admin{Address: b.listenAddress("envoy.admin", c.Envoy.Admin)},
+		FrontManager: b.frontManager(),
+		HopManager:   b.hopManager(),
+		Clusters:     b.clusters(),
+		Secrets:      b.secrets(),
 	}
+	p.Front, p.Hop = b.frontListener(p.FrontManager), b.hopListener(p.HopManager)
 	if hop == Internal {
-		boot.BootstrapExtensions = []*corev3.TypedExtensionConfig{
+		p.Extensions = []*corev3.TypedExtensionConfig{
 			b.extension("envoy.bootstrap.internal_listener", &internalv3.InternalListener{}),
 		}
 	}
-	return boot, errors.Join(b.errs...)
+	return p, errors.Join(b.errs...)
 }
 
 // YAML writes a bootstrap as Envoy reads it: proto field names, keys sorted, so that equal configs give equal bytes.

@@ -215,7 +215,7 @@ func TestACustomCredentialHeaderIsOneEverywhere(t *testing.T) {
 			t.Errorf("hop route %v removes %q, want x-acme-key among them", r.Match, r.RequestHeadersToRemove)
 		}
 	}
-	if y := string(toYAML(t, &bootstrapv3.Bootstrap{StaticResources: &bootstrapv3.Bootstrap_StaticResources{Listeners: []*listenerv3.Listener{b.hopListener()}}})); !strings.Contains(y, "exact: x-acme-key") {
+	if y := string(toYAML(t, &bootstrapv3.Bootstrap{StaticResources: &bootstrapv3.Bootstrap_StaticResources{Listeners: []*listenerv3.Listener{b.hopListener(b.hopManager())}}})); !strings.Contains(y, "exact: x-acme-key") {
 		t.Errorf("the service is shown x-acme-key:\n%s", y)
 	}
 }

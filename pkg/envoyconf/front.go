@@ -16,11 +16,11 @@ import (
 )
 
 // frontListener is where clients come in.
-func (b *builder) frontListener() *listenerv3.Listener {
+func (b *builder) frontListener(m *hcmv3.HttpConnectionManager) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name:         "front",
 		Address:      b.listenAddress("envoy.listen", b.c.Envoy.Listen),
-		FilterChains: b.filterChains(b.frontManager()),
+		FilterChains: b.filterChains(m),
 
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(flowBuffer),
 	}

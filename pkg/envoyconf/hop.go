@@ -7,6 +7,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -78,11 +79,11 @@ func (b *builder) checkHopPort(port uint32) {
 }
 
 // hopListener carries one attempt.
-func (b *builder) hopListener() *listenerv3.Listener {
+func (b *builder) hopListener(m *hcmv3.HttpConnectionManager) *listenerv3.Listener {
 	l := &listenerv3.Listener{
 		Name:                          hopName,
 		PerConnectionBufferLimitBytes: wrapperspb.UInt32(flowBuffer),
-		FilterChains:                  b.filterChains(b.hopManager()),
+		FilterChains:                  b.filterChains(m),
 	}
 	if b.hop == Internal {
 		l.ListenerSpecifier = &listenerv3.Listener_InternalListener{
