@@ -1,7 +1,6 @@
 package processor
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -115,41 +114,6 @@ func tierLabel(tier string) string {
 		return tier
 	}
 	return "other"
-}
-
-// account closes an exchange that has its answer: one line, one count.
-func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
-	if !a.run {
-		p.count(a, outcome)
-	}
-	target, rung := "", -1
-	if a.try != nil {
-		target, rung = a.try.Target.Name, a.try.Rung
-	}
-	p.memo.Forget(a.head.exchange.ID)
-	say := p.log.Info
-	if outcome == outcomeFailed || outcome == outcomeDegraded {
-		say = p.log.Warn
-	}
-	say("exchange",
-		slog.String("id", a.head.exchange.ID),
-		slog.String("request_id", a.head.requestID),
-		slog.String("key", a.shortKey()),
-		slog.String("chain", a.chain.Name),
-		slog.String("outcome", outcome),
-		slog.String("target", target),
-		slog.Int("rung", rung),
-		slog.Int("attempts", max(1, a.head.exchange.Attempt)),
-		slog.String("class", v.Class.String()),
-		slog.String("phase", string(v.Phase)),
-		slog.String("detail", v.Detail),
-		slog.String("reason", a.why),
-		slog.String("ineligible", a.obstacles()),
-		slog.String("mode", a.mode),
-		slog.Bool("job", a.run),
-		slog.String("provider_request_id", v.RequestID),
-		slog.Int64("took_ms", time.Since(a.head.exchange.Start).Milliseconds()),
-	)
 }
 
 // count counts an exchange of a client.

@@ -39,14 +39,15 @@ type Processor struct {
 	log     *slog.Logger
 	replica string // tells this process's attempts from another's in the access log
 
-	key    atomic.Pointer[[]byte] // checks x-llm-internal
-	ladder *degrade.Ladder
-	hints  Hints                           // nil: none
-	homes  Homes                           // nil: none
-	once   *once.Keys                      // nil: none
-	money  *Money                          // nil: nothing is priced
-	closed func(target string)             // hears of breakers that close
-	off    atomic.Pointer[map[string]bool] // chains that an operator has switched off
+	key      atomic.Pointer[[]byte] // checks x-llm-internal
+	ladder   *degrade.Ladder
+	hints    Hints               // nil: none
+	homes    Homes               // nil: none
+	once     *once.Keys          // nil: none
+	money    *Money              // nil: nothing is priced
+	closed   func(target string) // hears of breakers that close
+	watchers []Watcher
+	off      atomic.Pointer[map[string]bool] // chains that an operator has switched off
 
 	inflight atomic.Int64 // bytes of request bodies and held answers
 	held     atomic.Int64 // bytes of held answers alone
@@ -160,6 +161,9 @@ func (p *Processor) Live(chain string) float64 {
 func (p *Processor) transition(t breaker.Transition) {
 	if t.To == breaker.Closed && p.closed != nil {
 		p.closed(t.Target)
+	}
+	for _, w := range p.watchers {
+		w.Transition(t)
 	}
 	p.metrics.transitions.WithLabelValues(t.Target, t.From.String(), t.To.String()).Inc()
 	p.log.Warn("breaker "+t.To.String(), "target", t.Target, "from", t.From.String(), "to", t.To.String())
