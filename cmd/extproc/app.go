@@ -41,6 +41,7 @@ type app struct {
 	creds     *credential.Set // of the config in use
 	degraded  *degraded
 	ledger    *ledger
+	drills    *drills
 	reloadOK  prometheus.Gauge
 
 	grpcListener, adminListener net.Listener
@@ -85,6 +86,9 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 	if a.degraded, err = newDegraded(a.shared.store, a.processor, reg, a.calls, log); err != nil {
 		return nil, err
 	}
+	if a.drills, err = newDrills(a.shared.store, a.processor, log); err != nil {
+		return nil, err
+	}
 	a.ledger = newLedger(a.shared.store, a.processor, reg, log)
 	if a.grpcListener, err = listen(cfg.Server.GRPC); err != nil {
 		return nil, fmt.Errorf("server.grpc: %w", err)
@@ -99,6 +103,9 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 // release gives back what a newApp that fails has taken.
 func (a *app) release() error {
 	var errs []error
+	if a.drills != nil && a.drills.listener != nil {
+		errs = append(errs, a.drills.listener.Close())
+	}
 	if a.grpcListener != nil {
 		errs = append(errs, a.grpcListener.Close())
 	}
@@ -122,7 +129,7 @@ func (a *app) register(reg *prometheus.Registry) {
 // offers is what the admin listener serves.
 func (a *app) offers(reg *prometheus.Registry) admin.Options {
 	return admin.Options{
-		Metrics: reg, Ready: a.isReady, Switch: a.degraded.flip, Local: a.cfg.Server.Admin.Local(),
+		Metrics: reg, Ready: a.isReady, Switch: a.degraded.flip, Drills: a.drills, Local: a.cfg.Server.Admin.Local(),
 		Token: a.adminToken,
 		Job: func(ctx context.Context, id string) (int, []byte) {
 			ans := a.degraded.ladder.AnyJob(ctx, id)
@@ -195,6 +202,7 @@ func (a *app) start() {
 	a.calls.run()
 	a.ledger.start(ctx)
 	a.degraded.start(ctx)
+	a.drills.start(ctx)
 	a.wg.Go(func() { a.fail(a.grpc.Serve(processor.Listener(a.grpcListener))) })
 	a.wg.Go(func() { a.fail(a.admin.Serve(a.adminListener)) })
 	a.wg.Go(func() { a.watch(ctx, a.cfg) })
@@ -225,7 +233,7 @@ func (a *app) stop(drain time.Duration) error {
 	a.calls.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), settle)
 	defer cancel()
-	err := errors.Join(errJobs, a.ledger.stop(ctx), a.admin.Shutdown(ctx), a.shared.close())
+	err := errors.Join(errJobs, a.drills.stop(), a.ledger.stop(ctx), a.admin.Shutdown(ctx), a.shared.close())
 	a.wg.Wait()
 	a.creds.Stop()
 	return err
@@ -254,6 +262,9 @@ func (a *app) unchangeable(next *config.Config) error {
 	var errs []error
 	if !reflect.DeepEqual(a.cfg.Server, next.Server) {
 		errs = append(errs, errors.New("server: "+why))
+	}
+	if !reflect.DeepEqual(a.cfg.Drill, next.Drill) {
+		errs = append(errs, errors.New("drill: "+why))
 	}
 	if !reflect.DeepEqual(a.cfg.Store, next.Store) {
 		errs = append(errs, errors.New("store: "+why))

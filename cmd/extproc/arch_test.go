@@ -14,14 +14,16 @@ import (
 // a fault.
 var imports = map[string][]string{
 	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade",
-		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/envoyconf", "pkg/fleet", "pkg/once", "pkg/processor", "pkg/provider/credential", "pkg/recovery", "pkg/store"},
+		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/drill", "pkg/envoyconf", "pkg/fleet", "pkg/once", "pkg/processor", "pkg/provider/credential",
+		"pkg/recovery", "pkg/store", "pkg/token"},
 	"pkg/once":         {"pkg/store"},
 	"pkg/chain/budget": {"pkg/classify", "pkg/config", "pkg/store"},
-	"pkg/processor": {"pkg/chain", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade", "pkg/once",
+	"pkg/processor": {"pkg/chain", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade", "pkg/drill", "pkg/once",
 		"pkg/provider", "pkg/provider/credential", "pkg/token"},
 	"pkg/fleet":                   {"pkg/chain/breaker", "pkg/store"},
 	"pkg/recovery":                {"pkg/chain/breaker", "pkg/classify", "pkg/config", "pkg/degrade/queue", "pkg/provider", "pkg/token"},
 	"pkg/token":                   {},
+	"pkg/drill":                   {"internal/scripted", "pkg/classify", "pkg/config"},
 	"pkg/chain":                   {"pkg/chain/breaker", "pkg/classify", "pkg/config"},
 	"pkg/chain/breaker":           {},
 	"pkg/degrade":                 {"pkg/classify", "pkg/config", "pkg/degrade/cache", "pkg/degrade/queue", "pkg/store"},

@@ -25,6 +25,7 @@ type Options struct {
 	Job func(ctx context.Context, id string) (status int, body []byte)
 	// Switch switches a chain off or on again, for all replicas.
 	Switch func(ctx context.Context, chain string, off bool) error
+	Drills Drills
 	// Token is what a caller must show for results and changes, "" when none is configured.
 	Token func() string
 	// Local says that only this machine can reach the listener: then no token is needed where none is configured.
@@ -32,7 +33,7 @@ type Options struct {
 }
 
 // Handler serves /metrics, /healthz (the process lives), /readyz, /jobs/{id}, and the changes:
-// POST /chains/{chain}/off and /chains/{chain}/on.
+// POST /chains/{chain}/off and /chains/{chain}/on, and those of [Drills].
 func Handler(o Options) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{}))
@@ -53,19 +54,15 @@ func Handler(o Options) http.Handler {
 	}))
 	mux.HandleFunc("POST /chains/{chain}/off", o.trusted(o.switching(true)))
 	mux.HandleFunc("POST /chains/{chain}/on", o.trusted(o.switching(false)))
+	if o.Drills != nil {
+		o.drills(mux)
+	}
 	return mux
 }
 
 func (o Options) switching(off bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		switch err := o.Switch(r.Context(), r.PathValue("chain"), off); {
-		case errors.Is(err, ErrUnknown):
-			say(w, http.StatusNotFound, err.Error())
-		case err != nil:
-			say(w, http.StatusServiceUnavailable, "nothing has changed: "+err.Error())
-		default:
-			say(w, http.StatusOK, "ok")
-		}
+		told(w, o.Switch(r.Context(), r.PathValue("chain"), off), nil)
 	}
 }
 

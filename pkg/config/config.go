@@ -29,6 +29,7 @@ type Config struct {
 	Store         Store
 	Recovery      Recovery
 	Jobs          Jobs
+	Drill         Drill
 	Tenant        Tenant
 
 	refs []string // of every secret that the file names
@@ -368,6 +369,13 @@ type Webhook struct {
 	URL     *url.URL
 	Secret  Secret
 	Private bool // allow_private: the address may be of a private network, or http
+}
+
+// Drill is where the faults of a game day are played. Services are the same of all replicas, as Envoy reaches them; the
+// default is Listen. The zero Drill allows no drills.
+type Drill struct {
+	Listen   Address
+	Services []Address
 }
 
 // Jobs says what becomes of the results of queued requests.

@@ -23,6 +23,7 @@ type fileRoot struct {
 	Store         fileStore                `yaml:"store"`
 	Recovery      fileRecovery             `yaml:"recovery"`
 	Jobs          fileJobs                 `yaml:"jobs"`
+	Drill         fileDrill                `yaml:"drill"`
 	Tenant        fileTenant               `yaml:"tenant"`
 }
 
@@ -284,6 +285,11 @@ type fileSticky struct {
 type fileJobs struct {
 	Expose bool          `yaml:"expose"`
 	Keep   time.Duration `yaml:"keep"`
+}
+
+type fileDrill struct {
+	Listen   string   `yaml:"listen"`
+	Services []string `yaml:"services"`
 }
 
 type fileTenant struct {

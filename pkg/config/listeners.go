@@ -65,7 +65,7 @@ func (c *compiler) envoy() {
 		Listen:   c.address("envoy.listen", f.Listen),
 		Admin:    c.address("envoy.admin", f.Admin),
 		FailOpen: f.WhenServiceDown == "open",
-		Services: c.services(),
+		Services: c.replicas("envoy.services", f.Services, "server.grpc", c.out.Server.GRPC),
 		TLS:      c.clientTLS(),
 		CAFile:   f.CAFile,
 	}
@@ -90,24 +90,37 @@ func (c *compiler) bindable(path string, a Address, socket bool) {
 }
 
 // services are the replicas as Envoy reaches them; the default is this one.
-func (c *compiler) services() []Address {
-	f := c.f.Envoy.Services
+// replicas are the addresses at which Envoy reaches what each replica serves at own.
+func (c *compiler) replicas(path string, f []string, ownPath string, own Address) []Address {
 	if len(f) == 0 {
-		if c.has("envoy.services") && !c.wrong["envoy.services"] {
-			c.fault("envoy.services", "is empty: name at least one, or leave it out for server.grpc")
+		if c.has(path) && !c.wrong[path] {
+			c.fault(path, "is empty: name at least one, or leave it out for %s", ownPath)
 		}
-		return []Address{reachable(c.out.Server.GRPC)}
+		return []Address{reachable(own)}
 	}
-	c.distinct("envoy.services", f)
+	c.distinct(path, f)
 	out := make([]Address, len(f))
 	for i, s := range f {
-		p := index("envoy.services", i)
+		p := index(path, i)
 		out[i] = c.address(p, s)
 		if host, port, _ := net.SplitHostPort(out[i].Addr); !c.wrong[p] && out[i].Network == "tcp" && (host == "" || port == "0") {
 			c.fault(p, "is nothing to connect to: write HOST:PORT")
 		}
 	}
 	return out
+}
+
+// drill is where faults are played: nothing of value is there, but nobody else needs to reach it.
+func (c *compiler) drill() {
+	f := &c.f.Drill
+	if !c.has("drill") || c.wrong["drill"] {
+		return
+	}
+	c.required("drill.listen", f.Listen)
+	listen := c.address("drill.listen", f.Listen)
+	c.apart("drill.listen", listen, "server.grpc", c.out.Server.GRPC)
+	c.apart("drill.listen", listen, "server.admin", c.out.Server.Admin)
+	c.out.Drill = Drill{Listen: listen, Services: c.replicas("drill.services", f.Services, "drill.listen", listen)}
 }
 
 func (c *compiler) clientTLS() *ClientTLS {

@@ -57,6 +57,7 @@ func (c *compiler) compile() {
 	c.targets()
 	c.chains()
 	c.jobs()
+	c.drill()
 	c.passthrough()
 	c.rules()
 }

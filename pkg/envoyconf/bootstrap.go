@@ -108,5 +108,9 @@ func (b *builder) clusters() []*clusterv3.Cluster {
 	for _, p := range b.providers() {
 		cs = append(cs, b.providerCluster(p))
 	}
-	return append(cs, b.feedClusters()...)
+	cs = append(cs, b.feedClusters()...)
+	if b.c.Drill.Listen != (config.Address{}) {
+		cs = append(cs, b.drillCluster())
+	}
+	return cs
 }

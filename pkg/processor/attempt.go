@@ -60,6 +60,7 @@ type attempt struct {
 	noBody   bool           // the request ended with its headers
 	probed   *config.Target // the call is a probe of ours
 	run      bool           // the call runs a queued request
+	drill    rehearsal
 	try      *chain.Try
 	reserved int64 // bytes taken from the process's bound for the request's body, and for a copy of the answer
 
@@ -194,6 +195,10 @@ func (a *attempt) report(v classify.Verdict) {
 		return
 	}
 	a.over = true
+	if a.drill.marked {
+		a.rehearsed(v)
+		return
+	}
 	a.try.Report(v)
 	a.bill(v)
 	a.p.metrics.attempt(a, v)

@@ -162,7 +162,9 @@ func (a *attempt) degrades() bool {
 }
 
 // copies says that the answer which begins may be one for the cache, or is for others under the same idempotency key.
-func (a *attempt) copies() bool { return a.identity.claim != nil || a.cacheable() }
+func (a *attempt) copies() bool {
+	return a.drill.fault == "" && (a.identity.claim != nil || a.cacheable())
+}
 
 func (a *attempt) cacheable() bool {
 	w := &a.answer

@@ -228,7 +228,7 @@ func (a *attempt) conversation() string {
 // settleDown lets a conversation stay with a target that is not the first that it would have had.
 func (a *attempt) settleDown(v classify.Verdict) {
 	key := a.conversation()
-	if key == "" || v.Class != classify.OK || a.try.Downshift || a.try.Index == 0 && a.p.hints.Get(key) == "" {
+	if key == "" || a.drill.marked || v.Class != classify.OK || a.try.Downshift || a.try.Index == 0 && a.p.hints.Get(key) == "" {
 		return
 	}
 	a.p.hints.Put(key, a.try.Target.Name, a.chain.Sticky.For)
@@ -261,7 +261,7 @@ var responseID = regexp.MustCompile(`"id"\s*:\s*"(resp_[A-Za-z0-9_-]{1,200})"`)
 
 // homing says that it is worth remembering which provider made an answer that may be referred to: it is not plain.
 func (a *attempt) homing() bool {
-	if a.p.homes == nil || a.api != classify.OpenAIResponses || a.answer.status >= 300 {
+	if a.p.homes == nil || a.api != classify.OpenAIResponses || a.answer.status >= 300 || a.drill.fault != "" {
 		return false
 	}
 	first := a.book.Config.Primary(a.head.path())

@@ -20,6 +20,8 @@ func (a *attempt) internal(noBody bool) {
 	case purpose == token.Job && a.head.method == http.MethodPost && runs(cfg.ChainNamed(chain), a.head.path()):
 		a.run, a.chain, a.head.tenant = true, cfg.ChainNamed(chain), tenant
 		a.upload(noBody)
+	case purpose == token.Drill && a.head.method == http.MethodPost:
+		a.rehearse(name, noBody)
 	case a.head.exchange.Attempt > 1:
 		// A call of ours is made once. That Envoy is here again shows that this service failed the first try (Envoy's own
 		// replies to a call without metadata are not retried), which says nothing of the provider: no mark.

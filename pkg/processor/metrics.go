@@ -23,6 +23,7 @@ type Metrics struct {
 	attempts, exchanges, fallbacks    *prometheus.CounterVec
 	degraded, clientRetries, tiers    *prometheus.CounterVec
 	transitions, unenforced           *prometheus.CounterVec
+	drillAttempts, drillExchanges     *prometheus.CounterVec
 	contentSeconds                    *prometheus.HistogramVec
 	requestOverhead, responseOverhead prometheus.Observer
 }
@@ -42,15 +43,17 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	overhead := histogram("overhead_seconds", "Time this service spent on one phase of an attempt.",
 		prometheus.ExponentialBuckets(10e-6, 4, 8), "phase")
 	return &Metrics{
-		reg:           reg,
-		attempts:      counter("attempts_total", "Attempts by what the answer really was.", "chain", "target", "class"),
-		exchanges:     counter("exchanges_total", "Client requests by what became of them.", "chain", "outcome"),
-		fallbacks:     counter("fallback_serves_total", "Exchanges answered by another target than the primary.", "chain", "target"),
-		degraded:      counter("degraded_total", "Exchanges answered by a degraded mode.", "chain", "mode"),
-		clientRetries: counter("client_retries_total", "Requests that a client's SDK marked as its own retry.", "chain"),
-		tiers:         counter("tier_downgrades_total", "Answers at a lower service tier than asked.", "target", "asked", "served"),
-		transitions:   counter("breaker_transitions_total", "Changes of a breaker's state.", "target", "from", "to"),
-		unenforced:    counter("unenforced_total", "What enforcing would have done where a chain only observes.", "chain", "target", "decision"),
+		reg:            reg,
+		attempts:       counter("attempts_total", "Attempts by what the answer really was.", "chain", "target", "class"),
+		exchanges:      counter("exchanges_total", "Client requests by what became of them.", "chain", "outcome"),
+		fallbacks:      counter("fallback_serves_total", "Exchanges answered by another target than the primary.", "chain", "target"),
+		degraded:       counter("degraded_total", "Exchanges answered by a degraded mode.", "chain", "mode"),
+		clientRetries:  counter("client_retries_total", "Requests that a client's SDK marked as its own retry.", "chain"),
+		tiers:          counter("tier_downgrades_total", "Answers at a lower service tier than asked.", "target", "asked", "served"),
+		transitions:    counter("breaker_transitions_total", "Changes of a breaker's state.", "target", "from", "to"),
+		unenforced:     counter("unenforced_total", "What enforcing would have done where a chain only observes.", "chain", "target", "decision"),
+		drillAttempts:  counter("drill_attempts_total", "Attempts of marked drill requests by what the answer really was.", "chain", "target", "class"),
+		drillExchanges: counter("drill_exchanges_total", "Marked drill requests by what became of them.", "chain", "outcome"),
 		contentSeconds: histogram("first_content_seconds", "Time from sending an attempt's request to the first content of its stream.",
 			prometheus.ExponentialBuckets(0.05, 2, 12), "target"),
 		requestOverhead:  overhead.WithLabelValues("request"),
@@ -65,17 +68,18 @@ func (m *Metrics) watch(p *Processor) {
 		share:   prometheus.NewDesc("understudy_breaker_share", "Share of traffic that a target's breaker lets through: less than 1 while it ramps up.", []string{"target"}, nil),
 		cooling: prometheus.NewDesc("understudy_cooldown_seconds", "Seconds until a rate-limited target is tried again, 0 when it may be.", []string{"target"}, nil),
 		held:    prometheus.NewDesc("understudy_held_bytes", "Bytes of answers kept back or not yet sent on.", nil, nil),
+		drill:   prometheus.NewDesc("understudy_drill_active", "Whether requests of clients meet drilled faults now (1).", []string{"chain"}, nil),
 		info:    prometheus.NewDesc("understudy_config_info", "The configuration in use, by its hash.", []string{"hash"}, nil),
 	})
 }
 
 type liveCollector struct {
-	p                                 *Processor
-	state, share, cooling, held, info *prometheus.Desc
+	p                                        *Processor
+	state, share, cooling, held, info, drill *prometheus.Desc
 }
 
 func (c *liveCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.state, c.share, c.cooling, c.held, c.info} {
+	for _, d := range []*prometheus.Desc{c.state, c.share, c.cooling, c.held, c.info, c.drill} {
 		ch <- d
 	}
 }
@@ -91,11 +95,21 @@ func (c *liveCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.share, b.Share(), name)
 		gauge(c.cooling, max(0, time.Until(b.Cooling()).Seconds()), name)
 	}
+	for _, ch := range book.Config.Chains {
+		active := 0.0
+		if c.p.Drilling(ch.Name) != nil {
+			active = 1
+		}
+		gauge(c.drill, active, ch.Name)
+	}
 	gauge(c.held, float64(c.p.held.Load()))
 	gauge(c.info, 1, book.Config.Hash)
 }
 
 func (m *Metrics) firstContent(a *attempt, now time.Time) {
+	if a.drill.marked || a.drill.fault != "" {
+		return
+	}
 	m.contentSeconds.WithLabelValues(a.try.Target.Name).Observe(now.Sub(a.clock.sentAt).Seconds())
 }
 

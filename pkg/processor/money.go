@@ -139,7 +139,7 @@ func (a *attempt) giveBack() {
 // that another target may do better.
 func (a *attempt) shape(try *chain.Try) (time.Duration, error) {
 	p := try.Target.Provider
-	if a.p.money == nil || !p.Shape.On || a.run {
+	if a.p.money == nil || !p.Shape.On || a.run || a.drill.marked {
 		return 0, nil
 	}
 	now := time.Now()
@@ -214,6 +214,10 @@ func (a *attempt) bill(v classify.Verdict) {
 	if m == nil {
 		return
 	}
+	if a.drill.fault != "" { // nobody was called
+		a.giveBack()
+		return
+	}
 	if a.cost.shaper != nil { // no answer has told the account's limits
 		a.cost.shaper.Lost(time.Now())
 		a.cost.shaper = nil
@@ -278,7 +282,7 @@ func retryCount(s string) int {
 // observeLimits reads what an answer's headers say of the account's rate limits.
 func (a *attempt) observeLimits(fields map[string]string) {
 	a.cost.shaper = nil
-	if p := a.try.Target.Provider; a.p.money != nil && p.Shape.On {
+	if p := a.try.Target.Provider; a.p.money != nil && p.Shape.On && a.drill.fault == "" {
 		a.p.money.shaper(p).Observe(time.Now(), func(name string) string { return fields[name] })
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"understudy/pkg/chain/budget"
 	"understudy/pkg/config"
 	"understudy/pkg/degrade"
+	"understudy/pkg/drill"
 	"understudy/pkg/once"
 	"understudy/pkg/provider/credential"
 )
@@ -48,6 +49,8 @@ type Processor struct {
 	closed   func(target string) // hears of breakers that close
 	watchers []Watcher
 	off      atomic.Pointer[map[string]bool] // chains that an operator has switched off
+
+	drills atomic.Pointer[map[string]*drill.Plan] // for clients' requests, by chain
 
 	inflight atomic.Int64 // bytes of request bodies and held answers
 	held     atomic.Int64 // bytes of held answers alone

@@ -25,6 +25,7 @@ type Record struct {
 	Ineligible string // why targets did not fit the request
 	Mode       string // the degraded mode that answered
 	Job        bool   // the run of a queued request, not a client's
+	Drill      string // id of the drill that the exchange, or one of its attempts here, was part of
 	Start, End time.Time
 
 	// Past are the earlier attempts that this replica has seen fail, oldest first; another replica may have seen more.
@@ -42,7 +43,10 @@ func (p *Processor) Tell(w Watcher) { p.watchers = append(p.watchers, w) }
 
 // account closes an exchange that has its answer: one line, one count.
 func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
-	if !a.run {
+	switch {
+	case a.drill.marked:
+		p.metrics.drillExchanges.WithLabelValues(a.chain.Name, outcome).Inc()
+	case !a.run:
 		p.count(a, outcome)
 	}
 	r := a.record(v, outcome)
@@ -57,7 +61,7 @@ func (a *attempt) record(v classify.Verdict, outcome string) *Record {
 	r := &Record{
 		ID: a.head.exchange.ID, RequestID: a.head.requestID, Key: a.shortKey(), Chain: a.chain.Name, Outcome: outcome,
 		Rung: -1, Attempts: max(1, a.head.exchange.Attempt), Verdict: v, Reason: a.why, Ineligible: a.obstacles(),
-		Mode: a.mode, Job: a.run, Start: a.head.exchange.Start, End: time.Now(), Past: a.past,
+		Mode: a.mode, Job: a.run, Drill: a.drill.id(), Start: a.head.exchange.Start, End: time.Now(), Past: a.past,
 	}
 	if a.try != nil {
 		r.Target, r.Rung = a.try.Target.Name, a.try.Rung
@@ -87,6 +91,7 @@ func (r *Record) log(log *slog.Logger) {
 		slog.String("ineligible", r.Ineligible),
 		slog.String("mode", r.Mode),
 		slog.Bool("job", r.Job),
+		slog.String("drill", r.Drill),
 		slog.String("provider_request_id", r.Verdict.RequestID),
 		slog.Int64("took_ms", r.End.Sub(r.Start).Milliseconds()),
 	)

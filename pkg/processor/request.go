@@ -157,7 +157,7 @@ func (a *attempt) requestBody(body []byte) {
 		a.overloaded()
 		return
 	}
-	if !a.run {
+	if !a.run && !a.drill.marked {
 		var ok bool
 		if a.chain, ok = cfg.Chain(a.head.path(), a.body.Model, a.head.chain); !ok {
 			a.refuse(http.StatusNotFound, "not_found", "no chain of this gateway serves this model on this path")
@@ -165,6 +165,7 @@ func (a *attempt) requestBody(body []byte) {
 		}
 	}
 	a.plan = a.book.Plan(a.chain)
+	a.enlist()
 	a.home = a.findHome()
 	if a.head.clientRetries > 0 && a.head.exchange.Attempt <= 1 {
 		a.p.metrics.clientRetries.WithLabelValues(a.chain.Name).Inc()
@@ -261,9 +262,10 @@ func (a *attempt) upstream() {
 	if a.try.Standard {
 		q = provider.Standard(q)
 	}
-	rw, err := provider.ForTarget(a.try.Target, a.chain.Rungs[0].Target, q)
+	target := a.target()
+	rw, err := provider.ForTarget(target, a.chain.Rungs[0].Target, q)
 	if err == nil {
-		err = a.prove(a.try.Target.Provider, &rw, q.Plain())
+		err = a.prove(target.Provider, &rw, q.Plain())
 	}
 	if err != nil {
 		a.try.Release()
@@ -276,7 +278,7 @@ func (a *attempt) upstream() {
 	if a.head.idempotencyKey == "" && a.head.exchange.ID != "" {
 		rw.Set = append(rw.Set, provider.Header{Name: "idempotency-key", Value: a.key()})
 	}
-	a.sendOff(a.common(a.try.Target.Provider, rw))
+	a.sendOff(a.common(target.Provider, rw))
 }
 
 // sendOff sends the request on its way to the target of a.try.

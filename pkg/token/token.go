@@ -28,6 +28,7 @@ const (
 	Probe Purpose = "probe" // a probe of the named target
 	Feed  Purpose = "feed"  // a poll of the named provider's status feed
 	Job   Purpose = "job"   // a run of a queued request along the named chain, for a tenant: see JobName
+	Drill Purpose = "drill" // a rehearsal, by the plan that drill.OfName reads of the name
 )
 
 // JobName is what a Job's token names: whose request it is tells whose budget pays for it.

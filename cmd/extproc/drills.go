@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"understudy/pkg/admin"
+	"understudy/pkg/chain/breaker"
+	"understudy/pkg/config"
+	"understudy/pkg/drill"
+	"understudy/pkg/processor"
+	"understudy/pkg/store"
+	"understudy/pkg/token"
+)
+
+const (
+	// tooManyErrors ends a drill on clients' requests that does not say itself how many failures are too many.
+	tooManyErrors = 0.05
+	// judgedOver is how long failures are looked back on, and judgedFrom how many exchanges say something.
+	judgedOver = 10 // seconds
+	judgedFrom = 20
+	// usualDrill is how long a drill lasts that does not say it itself.
+	usualDrill = time.Minute
+)
+
+// drills are the game days: which requests meet which faults, and the server that plays them.
+//
+// Ownership: the app makes it with newDrills, start runs it, stop waits for all that start began.
+// Concurrency: its methods from any goroutine.
+type drills struct {
+	processor *processor.Processor
+	plans     *store.Bucket
+	log       *slog.Logger
+	listener  net.Listener // nil: this configuration plays no faults
+	server    *http.Server
+
+	mu    sync.Mutex // mu guards the fields below
+	known map[string]*drill.Plan
+	seen  map[string]*tally // of clients' exchanges, by chain
+
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+}
+
+func newDrills(s *store.Store, p *processor.Processor, log *slog.Logger) (*drills, error) {
+	d := &drills{
+		processor: p, log: log, plans: s.Bucket(store.BucketOptions{Name: "drills", TTL: 2 * drill.Longest}),
+		server: &http.Server{Handler: drill.Handler(), ReadHeaderTimeout: 10 * time.Second},
+		known:  map[string]*drill.Plan{}, seen: map[string]*tally{},
+	}
+	if at := p.Book().Config.Drill.Listen; at != (config.Address{}) {
+		var err error
+		if d.listener, err = listen(at); err != nil {
+			return nil, fmt.Errorf("drill.listen: %w", err)
+		}
+	}
+	p.Tell(d)
+	return d, nil
+}
+
+func (d *drills) start(ctx context.Context) {
+	ctx, d.cancel = context.WithCancel(ctx)
+	d.wg.Go(func() { d.plans.Watch(ctx, d.turn) })
+	d.server.BaseContext = func(net.Listener) context.Context { return ctx }
+	if d.listener != nil {
+		d.wg.Go(func() { _ = d.server.Serve(d.listener) })
+	}
+}
+
+func (d *drills) stop() error {
+	d.cancel()
+	err := d.server.Close() // faults that hang would never end by themselves
+	d.wg.Wait()
+	return err
+}
+
+// turn hears of a plan.
+func (d *drills) turn(e store.Entry) {
+	plan := &drill.Plan{}
+	if err := json.Unmarshal(e.Value, plan); e.Deleted || err != nil {
+		plan = nil
+	}
+	d.use(e.Key, plan)
+}
+
+func (d *drills) use(chain string, plan *drill.Plan) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.known, chain)
+	if plan != nil {
+		d.known[chain] = plan
+	}
+	d.processor.Drill(maps.Clone(d.known))
+}
+
+// asked is what a caller says of a drill.
+type asked struct {
+	Chain     string            `json:"chain"`
+	Faults    map[string]string `json:"faults"`
+	Share     float64           `json:"share"`
+	For       string            `json:"for"`
+	MaxErrors float64           `json:"max_errors"`
+}
+
+// plan is what is asked, if it can be done.
+func (d *drills) plan(js []byte) (*drill.Plan, error) {
+	var a asked
+	if err := json.Unmarshal(js, &a); err != nil {
+		return nil, fmt.Errorf("%w: this is no plan: %w", admin.ErrRefused, err)
+	}
+	lasts := usualDrill
+	if a.For != "" {
+		var err error
+		if lasts, err = time.ParseDuration(a.For); err != nil {
+			return nil, fmt.Errorf("%w: for: %w", admin.ErrRefused, err)
+		}
+	}
+	now := time.Now()
+	p := &drill.Plan{ID: rand.Text()[:12], Chain: a.Chain, Faults: a.Faults, Share: a.Share, MaxErrors: a.MaxErrors, Until: now.Add(lasts).UTC()}
+	if err := p.Check(d.processor.Book().Config, now); err != nil {
+		return nil, fmt.Errorf("%w: %w", admin.ErrRefused, err)
+	}
+	return p, nil
+}
+
+// Begin implements admin.Drills.
+func (d *drills) Begin(ctx context.Context, js []byte) ([]byte, error) {
+	p, err := d.plan(js)
+	if err != nil {
+		return nil, err
+	}
+	if p.Share == 0 {
+		return nil, fmt.Errorf("%w: share: say which part of the traffic is to meet the faults, up to 1", admin.ErrRefused)
+	}
+	if p.MaxErrors == 0 {
+		p.MaxErrors = tooManyErrors
+	}
+	js, err = json.Marshal(p)
+	if err == nil {
+		_, err = d.plans.Put(ctx, p.Chain, js, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.log.Warn("drill begins", "drill", p.ID, "chain", p.Chain, "share", p.Share, "until", p.Until)
+	return js, nil
+}
+
+// Token implements admin.Drills.
+func (d *drills) Token(_ context.Context, js []byte) ([]byte, error) {
+	p, err := d.plan(js)
+	if err != nil {
+		return nil, err
+	}
+	if p.Share != 0 {
+		return nil, fmt.Errorf("%w: share: a token is for the requests that carry it", admin.ErrRefused)
+	}
+	name, err := p.Name()
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(struct {
+		ID      string    `json:"id"`
+		Token   string    `json:"token"`
+		Expires time.Time `json:"expires"`
+	}{p.ID, token.SignUntil(d.processor.Key(), token.Drill, name, p.Until), p.Until})
+}
+
+// Stop implements admin.Drills. This replica stops at once, whatever the store says.
+func (d *drills) Stop(ctx context.Context, id string) error {
+	d.mu.Lock()
+	var found *drill.Plan
+	for _, p := range d.known {
+		if p.ID == id {
+			found = p
+		}
+	}
+	d.mu.Unlock()
+	if found == nil {
+		return admin.ErrUnknown
+	}
+	return d.end(ctx, found, "as told")
+}
+
+// end ends a plan here, and tells the others.
+func (d *drills) end(ctx context.Context, p *drill.Plan, why string) error {
+	over := *p
+	over.Until = time.Now().UTC()
+	d.use(p.Chain, &over)
+	d.log.Warn("drill ends", "drill", p.ID, "chain", p.Chain, "why", why)
+	js, err := json.Marshal(over)
+	if err != nil {
+		return err
+	}
+	_, err = d.plans.Put(ctx, p.Chain, js, 0) // a watch says nothing of a value that was deleted before it began
+	return err
+}
+
+// Exchange implements processor.Watcher: a drill that hurts clients ends by itself.
+func (d *drills) Exchange(r *processor.Record) {
+	plan := d.processor.Drilling(r.Chain)
+	if plan == nil || r.Job || r.Drill != "" && plan.ID != r.Drill {
+		return
+	}
+	d.mu.Lock()
+	t := d.seen[r.Chain]
+	if t == nil || t.drill != plan.ID {
+		t = &tally{drill: plan.ID}
+		d.seen[r.Chain] = t
+	}
+	stop := t.add(r.End, r.Outcome == "failed", plan.MaxErrors)
+	d.mu.Unlock()
+	if !stop {
+		return
+	}
+	d.wg.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), learnPatience)
+		defer cancel()
+		if err := d.end(ctx, plan, "too many requests fail"); err != nil {
+			d.log.Error("other replicas could not be told that a drill ended", "drill", plan.ID, "error", err.Error())
+		}
+	})
+}
+
+// Transition implements processor.Watcher.
+func (d *drills) Transition(breaker.Transition) {}
+
+// tally is what became of a chain's exchanges in the last seconds of a drill.
+type tally struct {
+	drill  string
+	second [judgedOver]struct {
+		at          int64
+		all, failed int
+	}
+	told bool
+}
+
+// add counts an exchange and says, once, that a larger part than most has failed.
+func (t *tally) add(at time.Time, failed bool, most float64) bool {
+	now := at.Unix()
+	s := &t.second[now%judgedOver]
+	if s.at != now {
+		s.at, s.all, s.failed = now, 0, 0
+	}
+	s.all++
+	if failed {
+		s.failed++
+	}
+	all, bad := 0, 0
+	for _, s := range t.second {
+		if now-s.at < judgedOver {
+			all, bad = all+s.all, bad+s.failed
+		}
+	}
+	if t.told || all < judgedFrom || float64(bad) <= most*float64(all) {
+		return false
+	}
+	t.told = true
+	return true
+}
