@@ -26,6 +26,7 @@ type file struct {
 	Targets     map[string]fileTarget   `yaml:"targets"`
 	Chains      yaml.Node               `yaml:"chains"` // in order: the first match wins
 	Jobs        map[string]any          `yaml:"jobs,omitempty"`
+	Drill       map[string]any          `yaml:"drill,omitempty"`
 	Tenant      map[string]any          `yaml:"tenant,omitempty"`
 	Recovery    map[string]any          `yaml:"recovery,omitempty"`
 }

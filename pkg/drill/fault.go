@@ -42,8 +42,8 @@ func Faults() []Fault {
 		{Name: "flapping", Means: "overloaded for two seconds in four", Class: classify.Overloaded, Script: "529", Hidden: true},
 		{Name: "refusal", Means: "the model refuses", Class: classify.Refusal, Script: "refusal n=0"},
 		{Name: "tier_downgrade", Means: "an answer at a lower tier than asked", Class: classify.OK, Script: "ok tier=flex"},
-		{Name: "cut", Means: "the connection dies after content", Class: classify.Transport, Script: "cut n=3 how=reset", Streamed: true},
-		{Name: "late_error", Means: "the stream fails after content", Class: classify.Overloaded, Script: "error n=3", Streamed: true},
+		{Name: "cut", Means: "the connection dies after content", Class: classify.Transport, Script: "cut n=3 delay=100ms how=reset", Streamed: true},
+		{Name: "late_error", Means: "the stream fails after content", Class: classify.Overloaded, Script: "error n=3 delay=100ms", Streamed: true},
 		{Name: "stall", Means: "silence after content, until a deadline", Class: classify.Timeout, Script: "stall n=3", Streamed: true, Slow: true},
 	}
 }
