@@ -30,6 +30,8 @@ type fileServer struct {
 	GRPC            string        `yaml:"grpc"`
 	Admin           string        `yaml:"admin"`
 	TLS             fileServerTLS `yaml:"tls"`
+	AdminTLS        fileServerTLS `yaml:"admin_tls"`
+	SocketMode      string        `yaml:"socket_mode"`
 	Insecure        bool          `yaml:"insecure"`
 	MaxBody         size          `yaml:"max_body"`
 	MaxInflightBody size          `yaml:"max_inflight_body"`
@@ -59,6 +61,7 @@ type fileClientTLS struct {
 	Key        string `yaml:"key"`
 	CA         string `yaml:"ca"`
 	ServerName string `yaml:"server_name"`
+	SDS        string `yaml:"sds"`
 }
 
 type fileProvider struct {
@@ -324,6 +327,7 @@ func defaults() fileRoot {
 		Server: fileServer{
 			GRPC:            "127.0.0.1:9002",
 			Admin:           "127.0.0.1:9003",
+			SocketMode:      "0600",
 			MaxBody:         32 << 20,
 			MaxInflightBody: 1 << 30,
 			Drain:           30 * time.Second,
