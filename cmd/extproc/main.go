@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -50,6 +51,9 @@ func commands() []command {
 		{"envoy", "envoy -c FILE [--hop internal|tcp|uds]", "print a complete Envoy bootstrap for a config file", envoy},
 		{"classify", "classify [--api anthropic|openai|gemini] [--asked-tier T] [--chunk N] FILE…", "say what recorded answers really were", classifyFiles},
 		{"demo", "demo [--envoy PATH]", "the whole story on one machine, without accounts", demo},
+		{"demo provider", "demo provider --listen ADDR --control ADDR --schedule ACTS [--name NAME]", "a scripted provider that fails by schedule, or as told", demoProvider},
+		{"demo traffic", "demo traffic --gateway URL [--every DURATION] [--admin ADDR]", "calls of both dialects without end", demoTraffic},
+		{"health", "health [--admin URL]", "ask a running process whether it is ready", healthOf},
 		{"version", "version", "print versions", version},
 	}
 }
@@ -58,6 +62,9 @@ func run(ctx context.Context, args []string, io std) int {
 	name := "serve"
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		name, args = args[0], args[1:]
+	}
+	if len(args) > 0 && slices.ContainsFunc(commands(), func(c command) bool { return c.name == name+" "+args[0] }) {
+		name, args = name+" "+args[0], args[1:]
 	}
 	for _, c := range commands() {
 		if c.name == name {
