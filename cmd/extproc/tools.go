@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime/debug"
 
 	"understudy/pkg/config"
@@ -39,6 +41,7 @@ func check(_ context.Context, args []string, io std) error {
 func envoy(_ context.Context, args []string, io std) error {
 	f := flag.NewFlagSet("envoy", flag.ContinueOnError)
 	kind := f.String("hop", "internal", "how the front reaches the hop")
+	sds := f.String("sds", "", "write the files of envoy.tls.sds to this folder instead")
 	file, err := configFlag(f, args)
 	if err != nil {
 		return err
@@ -51,6 +54,9 @@ func envoy(_ context.Context, args []string, io std) error {
 	if err != nil {
 		return err
 	}
+	if *sds != "" {
+		return writeSDS(cfg, *sds)
+	}
 	boot, err := envoyconf.Bootstrap(cfg, hop)
 	if err != nil {
 		return err
@@ -60,6 +66,18 @@ func envoy(_ context.Context, args []string, io std) error {
 		return err
 	}
 	_, err = io.out.Write(out)
+	return err
+}
+
+// writeSDS writes what Envoy finds in the folder envoy.tls.sds. They hold paths, and nothing secret.
+func writeSDS(cfg *config.Config, dir string) error {
+	files, err := envoyconf.SDS(cfg)
+	if err == nil && len(files) == 0 {
+		err = errors.New("envoy.tls.sds is not set: Envoy would not look for these files")
+	}
+	for name, data := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	}
 	return err
 }
 

@@ -70,11 +70,11 @@ func Build(c *config.Config, hop Hop) (*Pieces, error) {
 	return p, errors.Join(b.errs...)
 }
 
-// YAML writes a bootstrap as Envoy reads it: proto field names, keys sorted, so that equal configs give equal bytes.
-func YAML(boot *bootstrapv3.Bootstrap) ([]byte, error) {
-	js, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(boot)
+// YAML writes a file as Envoy reads it: proto field names, keys sorted, so that equal configs give equal bytes.
+func YAML(m proto.Message) ([]byte, error) {
+	js, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("write the bootstrap: %w", err)
+		return nil, fmt.Errorf("write %s: %w", m.ProtoReflect().Descriptor().Name(), err)
 	}
 	return yaml.JSONToYAML(js)
 }
