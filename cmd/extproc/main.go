@@ -49,6 +49,7 @@ func commands() []command {
 		{"serve", "serve -c FILE", "run the service (the default command)", serve},
 		{"check", "check -c FILE", "validate a config file", check},
 		{"envoy", "envoy -c FILE [--hop internal|tcp|uds] [--sds DIR]", "print a complete Envoy bootstrap for a config file", envoy},
+		{"envoy attach", "envoy attach --for static [--level same-request|next-request|observe] -c FILE", "print what to add to an Envoy that runs already", attachTo},
 		{"classify", "classify [--api anthropic|openai|gemini] [--asked-tier T] [--chunk N] FILE…", "say what recorded answers really were", classifyFiles},
 		{"demo", "demo [--envoy PATH]", "the whole story on one machine, without accounts", demo},
 		{"demo provider", "demo provider --listen ADDR --control ADDR --schedule ACTS [--name NAME]", "a scripted provider that fails by schedule, or as told", demoProvider},
@@ -65,6 +66,9 @@ func run(ctx context.Context, args []string, io std) int {
 	}
 	if len(args) > 0 && slices.ContainsFunc(commands(), func(c command) bool { return c.name == name+" "+args[0] }) {
 		name, args = name+" "+args[0], args[1:]
+	}
+	if name == "envoy" && len(args) > 0 && args[0] == "attach" {
+		name, args = "envoy attach", args[1:]
 	}
 	for _, c := range commands() {
 		if c.name == name {
