@@ -29,6 +29,7 @@ import (
 
 	"understudy/pkg/admin"
 	"understudy/pkg/config"
+	"understudy/pkg/envoyconf/xds"
 	"understudy/pkg/processor"
 	"understudy/pkg/provider/credential"
 )
@@ -47,6 +48,7 @@ type app struct {
 	ledger    *ledger
 	reloadOK  prometheus.Gauge
 	wires     *wires
+	xds       *xds.Server // nil: Envoy has its configuration from elsewhere
 
 	grpcListener, adminListener net.Listener
 	grpc                        *grpc.Server
@@ -78,7 +80,7 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 		quiet:  make(chan struct{}),
 		failed: make(chan error, 2),
 	}
-	a.grpc = grpc.NewServer(a.grpcOptions()...)
+	a.grpc = grpc.NewServer(append(a.grpcOptions(), lostEnvoys(cfg)...)...)
 	a.creds = credential.New(cfg, nil, log)
 	a.processor.Use(cfg, a.creds)
 	a.calls = newCalls(a.processor, log)
@@ -94,6 +96,9 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 		return nil, err
 	}
 	a.ledger = newLedger(a.shared.store, a.processor, reg, log)
+	if a.xds, err = newControlPlane(cfg, reg, log); err != nil {
+		return nil, err
+	}
 	if a.grpcListener, err = listen(cfg.Server.GRPC, cfg.Server.SocketMode); err != nil {
 		return nil, fmt.Errorf("server.grpc: %w", err)
 	}
@@ -124,6 +129,9 @@ func (a *app) register(reg *prometheus.Registry) {
 	extproc.RegisterExternalProcessorServer(a.grpc, a.processor)
 	als.RegisterAccessLogServiceServer(a.grpc, &processor.AccessLog{Processor: a.processor})
 	healthpb.RegisterHealthServer(a.grpc, a.health)
+	if a.xds != nil {
+		a.xds.Register(a.grpc)
+	}
 	a.admin = a.adminServer(admin.Handler(a.offers(reg)))
 }
 
@@ -320,6 +328,9 @@ func (a *app) unchangeable(next *config.Config) error {
 	}
 	if !reflect.DeepEqual(a.cfg.Store, next.Store) {
 		errs = append(errs, errors.New("store: "+why))
+	}
+	if a.cfg.Envoy.XDS != next.Envoy.XDS {
+		errs = append(errs, errors.New("envoy.xds: "+why))
 	}
 	return errors.Join(errs...)
 }

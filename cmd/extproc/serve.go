@@ -54,6 +54,7 @@ func (a *app) watch(ctx context.Context, cfg *config.Config) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			a.retire(ctx)
 			if !w.Changed() {
 				continue
 			}
@@ -68,6 +69,9 @@ func (a *app) reload(ctx context.Context, file string) {
 	next, err := config.Load(file)
 	if err == nil {
 		err = a.unchangeable(next)
+	}
+	if err == nil {
+		err = a.prepare(ctx, next)
 	}
 	if err != nil {
 		a.reloadOK.Set(0)

@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"runtime/debug"
 
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
+
 	"understudy/pkg/config"
 	"understudy/pkg/envoyconf"
+	"understudy/pkg/envoyconf/xds"
 )
 
 // load reads a config file and tells its faults.
@@ -42,6 +45,7 @@ func envoy(_ context.Context, args []string, io std) error {
 	f := flag.NewFlagSet("envoy", flag.ContinueOnError)
 	kind := f.String("hop", "internal", "how the front reaches the hop")
 	sds := f.String("sds", "", "write the files of envoy.tls.sds to this folder instead")
+	ask := f.Bool("xds", false, "the little with which Envoy asks the service for the rest")
 	file, err := configFlag(f, args)
 	if err != nil {
 		return err
@@ -57,7 +61,7 @@ func envoy(_ context.Context, args []string, io std) error {
 	if *sds != "" {
 		return writeSDS(cfg, *sds)
 	}
-	boot, err := envoyconf.Bootstrap(cfg, hop)
+	boot, err := bootstrap(cfg, hop, *ask)
 	if err != nil {
 		return err
 	}
@@ -67,6 +71,16 @@ func envoy(_ context.Context, args []string, io std) error {
 	}
 	_, err = io.out.Write(out)
 	return err
+}
+
+func bootstrap(cfg *config.Config, hop envoyconf.Hop, ask bool) (*bootstrapv3.Bootstrap, error) {
+	switch {
+	case !ask:
+		return envoyconf.Bootstrap(cfg, hop)
+	case !cfg.Envoy.XDS:
+		return nil, errors.New("envoy.xds is not set: the service would not answer this Envoy")
+	}
+	return xds.Bootstrap(cfg, hop)
 }
 
 // writeSDS writes what Envoy finds in the folder envoy.tls.sds. They hold paths, and nothing secret.

@@ -86,6 +86,7 @@ type Envoy struct {
 	Services []Address  // the replicas of this service; the default is Server.GRPC
 	TLS      *ClientTLS // Envoy's certificate towards the service; needed when Server.TLS is set
 	CAFile   string     // the system trust store on Envoy's machine
+	XDS      bool       // the gRPC port tells Envoy its part of this config
 }
 
 // ClientTLS is what Envoy presents to, and expects of, the gRPC port. SDS is the folder, on Envoy's machine, of the two

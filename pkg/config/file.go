@@ -54,6 +54,7 @@ type fileEnvoy struct {
 	Services        []string      `yaml:"services"`
 	TLS             fileClientTLS `yaml:"tls"`
 	CAFile          string        `yaml:"ca_file"`
+	XDS             bool          `yaml:"xds"`
 }
 
 type fileClientTLS struct {

@@ -83,6 +83,7 @@ func (c *compiler) envoy() {
 		Services: c.services(),
 		TLS:      c.clientTLS(),
 		CAFile:   f.CAFile,
+		XDS:      f.XDS,
 	}
 	c.bindable("envoy.listen", e.Listen, false)
 	c.bindable("envoy.admin", e.Admin, true)

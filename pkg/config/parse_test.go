@@ -210,7 +210,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			Gateway: &url.URL{Scheme: "http", Host: "front.mesh:8080"}, FailOpen: true,
 			Services: []Address{{"tcp", "u1.mesh:7002"}, {"tcp", "u2.mesh:7002"}},
 			TLS:      &ClientTLS{"/etc/e/tls.crt", "/etc/e/tls.key", "/etc/e/ca.crt", "understudy.mesh", "/etc/e/sds"},
-			CAFile:   "/etc/ssl/cert.pem",
+			CAFile:   "/etc/ssl/cert.pem", XDS: true,
 		},
 		Providers: map[string]*Provider{
 			"anthropic": anthropic, "openai": openai, "byo": byo, "gemini": gemini, "bedrock": bedrock, "vertex": vertex,

@@ -52,7 +52,24 @@ type Pieces struct {
 
 // Build makes the pieces for c. The error joins everything in c that Envoy could not be told.
 func Build(c *config.Config, hop Hop) (*Pieces, error) {
-	b := &builder{c: c, hop: hop}
+	return (&builder{c: c, hop: hop}).pieces()
+}
+
+// Discovered makes the pieces for an Envoy that asks a control plane for them: its clusters ask for their secrets, too.
+func Discovered(c *config.Config, hop Hop) (*Pieces, error) {
+	return (&builder{c: c, hop: hop, secretsFrom: ADS()}).pieces()
+}
+
+// ADS says to ask for something on the stream on which Envoy asks for all.
+func ADS() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+	}
+}
+
+func (b *builder) pieces() (*Pieces, error) {
+	c, hop := b.c, b.hop
 	b.checkHop()
 	p := &Pieces{
 		Admin:        &bootstrapv3.Admin{Address: b.listenAddress("envoy.admin", c.Envoy.Admin)},
@@ -84,6 +101,8 @@ type builder struct {
 	c    *config.Config
 	hop  Hop
 	errs []error
+
+	secretsFrom *corev3.ConfigSource // nil: they are Envoy's own
 }
 
 func (b *builder) fault(format string, args ...any) {
@@ -91,11 +110,18 @@ func (b *builder) fault(format string, args ...any) {
 }
 
 func (b *builder) pack(m proto.Message) *anypb.Any {
-	a, err := anypb.New(m)
+	a, err := Pack(m)
 	if err != nil {
 		b.fault("pack %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
 	}
 	return a
+}
+
+// Pack makes an Any of m. Equal messages give equal bytes, by which Envoy and its control plane tell that nothing has
+// changed.
+func Pack(m proto.Message) (*anypb.Any, error) {
+	a := &anypb.Any{}
+	return a, anypb.MarshalFrom(a, m, proto.MarshalOptions{Deterministic: true})
 }
 
 func (b *builder) extension(name string, m proto.Message) *corev3.TypedExtensionConfig {
