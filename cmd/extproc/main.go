@@ -47,7 +47,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"serve", "serve -c FILE", "run the service (the default command)", serve},
-		{"check", "check -c FILE", "validate a config file", check},
+		{"check", "check -c FILE [--envoy ADMIN_URL]", "validate a config file, and a running Envoy against it", check},
 		{"envoy", "envoy -c FILE [--hop internal|tcp|uds] [--xds] [--sds DIR]", "print a complete Envoy bootstrap for a config file, or what asks the service for the rest", envoy},
 		{"envoy attach", "envoy attach --for static [--level same-request|next-request|observe] -c FILE", "print what to add to an Envoy that runs already", attachTo},
 		{"classify", "classify [--api anthropic|openai|gemini] [--asked-tier T] [--chunk N] FILE…", "say what recorded answers really were", classifyFiles},

@@ -27,20 +27,6 @@ func load(file string, io std) (*config.Config, error) {
 	return cfg, err
 }
 
-func check(_ context.Context, args []string, io std) error {
-	f := flag.NewFlagSet("check", flag.ContinueOnError)
-	file, err := configFlag(f, args)
-	if err != nil {
-		return err
-	}
-	cfg, err := load(file, io)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(io.out, "%s: fine: %d chains, %d targets, %d providers\n", file, len(cfg.Chains), len(cfg.Targets), len(cfg.Providers))
-	return nil
-}
-
 func envoy(_ context.Context, args []string, io std) error {
 	f := flag.NewFlagSet("envoy", flag.ContinueOnError)
 	kind := f.String("hop", "internal", "how the front reaches the hop")
