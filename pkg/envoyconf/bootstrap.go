@@ -36,6 +36,9 @@ func Bootstrap(c *config.Config, hop Hop) (*bootstrapv3.Bootstrap, error) {
 		},
 		BootstrapExtensions: p.Extensions,
 	}
+	if t := c.Envoy.TLS; t != nil && t.SDS != "" { // "node 'id' and 'cluster' are required", also for SDS by files
+		boot.Node = &corev3.Node{Id: ServiceName, Cluster: ServiceName}
+	}
 	return boot, err
 }
 
