@@ -179,12 +179,11 @@ func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)]
 // wanted are versions by kind of hop and type.
 type wanted map[envoyconf.Hop]map[resource.Type]string
 
-// await waits until every Envoy that asks for what is wanted has it. The error is the first refusal, or of ctx. Who
-// would not take what came before has no say.
-func (e *envoys) await(ctx context.Context, w wanted) error {
-	deaf := e.refusing()
+// await waits until every Envoy that asks for what is wanted has it, but for those in deaf. The error is the first
+// refusal, or of ctx.
+func (e *envoys) await(ctx context.Context, w wanted, deaf map[int64]bool) error {
 	for {
-		open, refusal, changed := e.missing(w, deaf)
+		open, changed, refusal := e.missing(w, deaf)
 		if refusal != nil || !open {
 			return refusal
 		}
@@ -210,7 +209,7 @@ func (e *envoys) refusing() map[int64]bool {
 	return found
 }
 
-func (e *envoys) missing(w wanted, deaf map[int64]bool) (open bool, refusal error, changed <-chan struct{}) {
+func (e *envoys) missing(w wanted, deaf map[int64]bool) (open bool, changed <-chan struct{}, refusal error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for id, s := range e.streams {
@@ -221,13 +220,13 @@ func (e *envoys) missing(w wanted, deaf map[int64]bool) (open bool, refusal erro
 			switch x := s.types[kind]; {
 			case x == nil || x.accepted == version: // it does not ask, or has it
 			case x.refused == version:
-				return false, &Refusal{Node: s.node, Envoy: s.version, Type: short[kind], Why: x.why}, e.changed
+				return false, e.changed, &Refusal{Node: s.node, Envoy: s.version, Type: short[kind], Why: x.why}
 			default:
 				open = true
 			}
 		}
 	}
-	return open, nil, e.changed
+	return open, e.changed, nil
 }
 
 // list is what is known about each stream, by node.

@@ -176,15 +176,16 @@ func (o offers) keeping(now offers) offers {
 	return all
 }
 
-// tell sets what Envoys are told and waits for their answers.
+// tell sets what Envoys are told and waits for their answers. Who would not take what came before has no say.
 func (s *Server) tell(ctx context.Context, all offers) error {
+	deaf := s.envoys.refusing()
 	w, err := s.set(ctx, all)
 	if err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err = s.envoys.await(wait, w)
+	err = s.envoys.await(wait, w, deaf)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		s.log.Warn("an Envoy does not answer; going on without it", "waited", patience)
 		return nil
