@@ -24,7 +24,7 @@ type Level string
 // The levels.
 const (
 	None        Level = "none"         // nothing leads to the service
-	Observe     Level = "observe"      // every chain only observes
+	Observe     Level = "observe"      // the filter, and Envoy waits for nothing that it says
 	NextRequest Level = "next-request" // the filter, without a front that retries
 	SameRequest Level = "same-request" // front and hop, or one of the two with the other elsewhere
 )
@@ -96,9 +96,12 @@ func Run(d *Dump, c *config.Config) (Report, error) {
 	a.discover()
 	a.level = a.adopted()
 	a.notes = append(a.notes, d.unread...)
-	if a.level == None {
+	switch a.level {
+	case None:
 		a.nothing()
-	} else {
+	case Observe:
+		a.checkObservers()
+	default:
 		a.checkFronts()
 		a.checkHops()
 		a.checkClusters()
@@ -175,18 +178,19 @@ func (a *auditor) adopted() Level {
 	switch {
 	case len(a.hops) == 0 && len(a.fronts) == 0:
 		return None
-	case !slices.ContainsFunc(a.c.Chains, func(ch *config.Chain) bool { return !ch.Observe }):
-		return Observe
 	case len(a.hops) == 0:
 		a.note("no listener here has the filter: check the Envoy that has it, too")
 		return SameRequest
 	case slices.ContainsFunc(a.fronts, (*manager).fails):
 		return SameRequest
-	case len(a.fronts) == 0 && slices.ContainsFunc(a.hops, func(h *hop) bool { return len(failovers(h.hcm.GetLocalReplyConfig())) > 0 }):
+	case len(a.fronts) == 0 && slices.ContainsFunc(a.hops, (*hop).asksForNext):
 		a.note("no route here leads to %s: check the Envoy of the front, too", a.hops[0].where())
 		return SameRequest
+	case !slices.ContainsFunc(a.hops, func(h *hop) bool { return !h.filter.ObservabilityMode }):
+		a.note("Envoy waits for nothing that the service says: it only observes")
+		return Observe
 	}
-	a.note("failures are noticed for the next request only; `extproc envoy attach --level same-request` prints what retries the same one")
+	a.note("a failure is noticed for the next request only; `extproc envoy attach --level same-request` prints what retries the same one")
 	return NextRequest
 }
 

@@ -92,10 +92,10 @@ func (e envoy) front(path string) *routev3.RouteAction {
 
 func (e envoy) hop(path string) *routev3.Route { return e.route(e.HopManager, path) }
 
-// chat is a path that chains protect, chosen the route of the service's choice.
+// chat is a path that chains protect, choice the route of the service's choice.
 const (
 	chat   = "/v1/messages"
-	chosen = "/* with x-llm-cluster"
+	choice = "/* with x-llm-cluster"
 )
 
 func (e envoy) retry() *routev3.RetryPolicy { return e.front(chat).RetryPolicy }
@@ -236,7 +236,7 @@ func TestEachSettingThatDefeatsFailoverIsNamed(t *testing.T) {
 
 		{"a front route has Envoy's timeout", func(e envoy) { e.front(chat).Timeout = nil },
 			Conflict, `route "/v1/messages" of listener front`, "timeout is 15s, Envoy's default", "route: {timeout: 0s}"},
-		{"a hop route has a timeout as long as an exchange", func(e envoy) { e.hop(chosen).GetRoute().Timeout = seconds(300) },
+		{"a hop route has a timeout as long as an exchange", func(e envoy) { e.hop(choice).GetRoute().Timeout = seconds(300) },
 			Conflict, `route "/* with x-llm-cluster" of listener hop`, "timeout is 5m0s", "route: {timeout: 0s}"},
 		{"a passed path has Envoy's timeout", func(e envoy) { e.front("/v1/models/*").Timeout = nil },
 			Advice, `route "/v1/models/*" of listener front`, "timeout is 15s, Envoy's default", "route: {timeout: 0s}"},
@@ -250,7 +250,7 @@ func TestEachSettingThatDefeatsFailoverIsNamed(t *testing.T) {
 			e.FrontManager.CommonHttpProtocolOptions = &corev3.HttpProtocolOptions{MaxStreamDuration: seconds(60)}
 		}, Conflict, "listener front", "max_stream_duration is 1m0s", "common_http_protocol_options: {max_stream_duration: 0s}"},
 		{"a route has a longest stream", func(e envoy) {
-			e.hop(chosen).GetRoute().MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(60)}
+			e.hop(choice).GetRoute().MaxStreamDuration = &routev3.RouteAction_MaxStreamDuration{MaxStreamDuration: seconds(60)}
 		}, Conflict, `route "/* with x-llm-cluster" of listener hop`, "max_stream_duration is 1m0s", "route: {max_stream_duration"},
 		{"the service's cluster has a longest stream", func(e envoy) {
 			e.options("understudy", func(o *upstreamv3.HttpProtocolOptions) {
@@ -314,7 +314,7 @@ func TestEachSettingThatDefeatsFailoverIsNamed(t *testing.T) {
 		}, Conflict, `route "/v1/messages" of listener front`, "request_headers_to_add lacks x-llm-exchange", "UNIQUE_ID"},
 		{"a long prompt cannot be sent twice", func(e envoy) { e.route(e.FrontManager, chat).RequestBodyBufferLimit = nil },
 			Conflict, `route "/v1/messages" of listener front`, "a request body has room for 262144 bytes, server.max_body is 8388608", "request_body_buffer_limit: 12582912"},
-		{"the hop has no room for a long prompt", func(e envoy) { e.hop(chosen).RequestBodyBufferLimit = wrapperspb.UInt64(1 << 20) },
+		{"the hop has no room for a long prompt", func(e envoy) { e.hop(choice).RequestBodyBufferLimit = wrapperspb.UInt64(1 << 20) },
 			Conflict, `route "/* with x-llm-cluster" of listener hop`, "a request body has room for 1048576 bytes, server.max_body is 8388608", "request_body_buffer_limit: 12582912"},
 		{"slow readers fill the memory", func(e envoy) { e.Hop.PerConnectionBufferLimitBytes = wrapperspb.UInt32(36 << 20) },
 			Advice, "listener hop", "per_connection_buffer_limit_bytes is 37748736", "per_connection_buffer_limit_bytes: 262144"},
@@ -357,7 +357,7 @@ func TestEachSettingThatDefeatsFailoverIsNamed(t *testing.T) {
 		}, Conflict, `filter "understudy" of listener hop`, "processing_mode: response_body_mode is STREAMED", "response_body_mode: FULL_DUPLEX_STREAMED"},
 		{"a route takes the service's sight", func(e envoy) {
 			e.hop(chat).TypedPerFilterConfig["understudy"] = e.pack(&extprocv3.ExtProcPerRoute{Override: &extprocv3.ExtProcPerRoute_Disabled{Disabled: true}})
-		}, Conflict, `route "/v1/messages" of listener hop`, "the service's filter is off there", "typed_per_filter_config: {}"},
+		}, Conflict, `route "/v1/messages" of listener hop`, "the service's filter is off there", "understudy: {"},
 		{"Envoy waits for no answer", func(e envoy) { e.filter(func(f *extprocv3.ExternalProcessor) { f.ObservabilityMode = true }) },
 			Conflict, `filter "understudy" of listener hop`, "observability_mode is on", "observability_mode: false"},
 		{"skips cannot be sent", func(e envoy) { e.filter(func(f *extprocv3.ExternalProcessor) { f.DisableImmediateResponse = true }) },
@@ -399,11 +399,11 @@ func TestEachSettingThatDefeatsFailoverIsNamed(t *testing.T) {
 		{"nobody tells how answers end", func(e envoy) { e.HopManager.AccessLog = nil },
 			Advice, "listener hop", "there is no gRPC access log to the service", "log_name: understudy"},
 		{"the choice is not followed", func(e envoy) {
-			e.hop(chosen).GetRoute().ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: "llm-local"}
+			e.hop(choice).GetRoute().ClusterSpecifier = &routev3.RouteAction_Cluster{Cluster: "llm-local"}
 		},
 			Conflict, "listener hop", "no route has cluster_header: x-llm-cluster", "cluster_header: x-llm-cluster"},
 		{"the hop retries", func(e envoy) {
-			e.hop(chosen).GetRoute().RetryPolicy = &routev3.RetryPolicy{RetryOn: "5xx,connect-failure"}
+			e.hop(choice).GetRoute().RetryPolicy = &routev3.RetryPolicy{RetryOn: "5xx,connect-failure"}
 		},
 			Conflict, `route "/* with x-llm-cluster" of listener hop`, "a retry_policy behind the service has 5xx", "retry_policy: null"},
 

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 )
@@ -19,7 +18,7 @@ func (a *auditor) checkFilter(h *hop) {
 	f, want, where := h.filter, a.want.filter(), fmt.Sprintf("filter %q of %s", h.name, h.where())
 	a.checkMode(where, f.GetProcessingMode())
 	for _, r := range h.routes {
-		if len(r.takes) > 0 {
+		if len(r.takes) > 0 && !chosen(r) {
 			a.checkPerRoute(h, r)
 		}
 	}
@@ -92,17 +91,12 @@ func header(m extprocv3.ProcessingMode_HeaderSendMode, sent bool) string {
 
 // checkPerRoute looks at what a protected route changes of the filter.
 func (a *auditor) checkPerRoute(h *hop, r *route) {
-	set := "typed_per_filter_config: {} # without " + h.name
-	own := r.filterOf(h.name)
-	per, flag := unpacked[extprocv3.ExtProcPerRoute](own), unpacked[routev3.FilterConfig](own)
-	inner := unpacked[extprocv3.ExtProcPerRoute](flag.GetConfig())
-	if per == nil {
-		per = inner
+	on, changes := h.on(r)
+	if !on {
+		a.conflict(r.where(), "the service's filter is off there", "its requests have no breaker and no failover",
+			"typed_per_filter_config:\n  "+h.name+": {\"@type\": type.googleapis.com/envoy.config.route.v3.FilterConfig, config: {}}")
 	}
-	if per.GetDisabled() || flag.GetDisabled() || h.off && own == nil {
-		a.conflict(r.where(), "the service's filter is off there", "its requests have no breaker and no failover", set)
-	}
-	if m := per.GetOverrides().GetProcessingMode(); m != nil {
+	if m := changes.GetProcessingMode(); m != nil {
 		a.checkMode(r.where(), m)
 	}
 }

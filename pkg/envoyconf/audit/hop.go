@@ -17,32 +17,54 @@ import (
 func (a *auditor) checkHops() {
 	for _, h := range a.hops {
 		a.checkManager(h.manager)
-		var taken []*route
-		chosen := false
-		for _, r := range h.routes {
-			choice := r.GetRoute().GetClusterHeader() == "x-llm-cluster"
-			chosen = chosen || choice
-			if choice || len(r.takes) > 0 {
-				taken = append(taken, r)
-				a.checkBody(r, "what is larger gets a 413 of Envoy's")
-			}
-			if r.GetRoute() != nil {
-				a.checkLimits(r)
-				a.checkNoRetries(r)
-			}
-		}
-		if !chosen {
-			a.conflict(h.where(), "no route has cluster_header: x-llm-cluster", "what the service chooses is not followed: every attempt goes to the same provider",
-				lines("routes", a.want.chosen()))
-		}
-		a.checkCovered(h.where(), taken, "its requests get a 404 before the service sees them",
-			lines("routes", a.want.HopManager.GetRouteConfig().GetVirtualHosts()[0].Routes[1:3]...))
+		a.checkHopRoutes(h)
 		a.checkOldBuffer(h)
 		a.checkFilter(h)
 		a.checkReplies(h)
 		a.checkLog(h)
 		a.checkBorder(h)
 		a.checkListener(h)
+	}
+}
+
+// chosen says whether a route goes where the service says.
+func chosen(r *route) bool { return r.GetRoute().GetClusterHeader() == "x-llm-cluster" }
+
+// checkHopRoutes looks at the routes that the service has a say on; others are somebody else's.
+func (a *auditor) checkHopRoutes(h *hop) {
+	var ours []*route
+	for _, r := range h.routes {
+		if on, _ := h.on(r); !chosen(r) && !on && len(r.takes) == 0 {
+			continue
+		}
+		ours = append(ours, r)
+		if chosen(r) || len(r.takes) > 0 {
+			a.checkBody(r, "what is larger gets a 413 of Envoy's")
+		}
+		if r.GetRoute() != nil {
+			a.checkLimits(r)
+			a.checkNoRetries(r)
+		}
+	}
+	if !slices.ContainsFunc(ours, chosen) {
+		a.conflict(h.where(), "no route has cluster_header: x-llm-cluster", "what the service chooses is not followed: every attempt goes to the same provider",
+			lines("routes", a.want.chosen()))
+	}
+	a.checkCovered(h.where(), ours, "its requests get a 404 before the service sees them",
+		lines("routes", a.want.HopManager.GetRouteConfig().GetVirtualHosts()[0].Routes[1:3]...))
+}
+
+// checkObservers looks at a filter that only listens: what it hears, and how.
+func (a *auditor) checkObservers() {
+	for _, h := range a.hops {
+		where := fmt.Sprintf("filter %q of %s", h.name, h.where())
+		a.checkForwarding(where, h.filter)
+		if !slices.ContainsFunc(h.routes, func(r *route) bool { on, _ := h.on(r); return on }) {
+			a.conflict(where, "it is disabled, and no route switches it on", "the service hears nothing", "disabled: false")
+		}
+	}
+	for _, name := range a.toService() {
+		a.checkServiceCluster(name)
 	}
 }
 

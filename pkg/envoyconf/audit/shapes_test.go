@@ -138,7 +138,25 @@ func TestTheLevelIsWhatIsThere(t *testing.T) {
 				}
 			}
 		}, nil, SameRequest, []string{"there is no retry_policy"}},
-		{"every chain observes", func(e envoy) {}, []string{"# The defaults", "mode: observe\n#"}, Observe, nil},
+		{"every chain observes", func(e envoy) {}, []string{"# The defaults", "mode: observe\n#"}, SameRequest, nil},
+		{"Envoy only listens", func(e envoy) {
+			alone(e)
+			e.HopManager.LocalReplyConfig = nil
+			e.filter(func(f *extprocv3.ExternalProcessor) {
+				f.ObservabilityMode, f.ProcessingMode, f.GrpcService.RetryPolicy = true, nil, nil
+			})
+		}, nil, Observe, nil},
+		{"Envoy only listens, and not at all", func(e envoy) {
+			alone(e)
+			e.HopManager.LocalReplyConfig = nil
+			e.filter(func(f *extprocv3.ExternalProcessor) { f.ObservabilityMode = true })
+			for _, f := range e.HopManager.HttpFilters {
+				f.Disabled = true
+			}
+			for _, r := range e.HopManager.GetRouteConfig().VirtualHosts[0].Routes {
+				r.TypedPerFilterConfig = nil
+			}
+		}, nil, Observe, []string{"it is disabled, and no route switches it on"}},
 		{"none of ours", func(e envoy) {
 			alone(e)
 			e.filter(func(f *extprocv3.ExternalProcessor) { *f = extprocv3.ExternalProcessor{} })

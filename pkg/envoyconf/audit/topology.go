@@ -39,6 +39,21 @@ type hop struct {
 	off    bool // the filter is disabled where no route enables it
 }
 
+// asksForNext says whether Envoy's own replies ask a front for the next attempt.
+func (h *hop) asksForNext() bool { return len(failovers(h.hcm.GetLocalReplyConfig())) > 0 }
+
+// on says whether the service sees what takes r, and how r changes what it sees. A route that says anything of the
+// filter switches it on, or off.
+func (h *hop) on(r *route) (on bool, changes *extprocv3.ExtProcOverrides) {
+	own := r.filterOf(h.name)
+	flag := unpacked[routev3.FilterConfig](own)
+	per := unpacked[extprocv3.ExtProcPerRoute](own)
+	if per == nil {
+		per = unpacked[extprocv3.ExtProcPerRoute](flag.GetConfig())
+	}
+	return !per.GetDisabled() && !flag.GetDisabled() && (own != nil || !h.off), per.GetOverrides()
+}
+
 // route is a route in its place.
 type route struct {
 	in   *manager
