@@ -7,10 +7,11 @@ import (
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"understudy/pkg/envoyconf/attach"
 )
 
 const (
@@ -35,13 +36,8 @@ func (g *generator) filters() []resource {
 
 // atOnce is everything in one Envoy.
 func (g *generator) atOnce() []patch {
-	switch g.o.Level {
-	case Observe:
-		return append(g.inline(), g.serviceClusters()...)
-	case NextRequest:
-		patches := append(g.inline(), g.strip())
-		patches = append(patches, g.vhost(g.hopHost(), nextRequestWhy)...)
-		return slices.Concat(patches, g.serviceClusters(), g.outsideClusters())
+	if g.o.Level != attach.SameRequest {
+		return g.attached()
 	}
 	patches := append(g.front(), g.listener(internalHopWhy, g.p.Hop), g.cluster(hopClusterWhy, g.named(isHop)[0]))
 	return slices.Concat(patches, g.serviceClusters(), g.outsideClusters())
@@ -64,99 +60,62 @@ func (g *generator) front() []patch {
 	return append([]patch{g.manager(frontWhy, change)}, g.vhost(g.frontHost(), retriesWhy)...)
 }
 
-// strip is the least that a front needs where the service chooses by a header.
-func (g *generator) strip() patch {
-	return g.manager(stripWhy, &hcmv3.HttpConnectionManager{
-		NormalizePath:                 g.p.FrontManager.NormalizePath,
-		MergeSlashes:                  g.p.FrontManager.MergeSlashes,
-		EarlyHeaderMutationExtensions: g.p.FrontManager.EarlyHeaderMutationExtensions,
-	})
-}
-
-// inline puts the service's filters into what clients meet. Each goes before the router, so they keep their order.
-func (g *generator) inline() []patch {
-	m := g.p.HopManager
-	change := &hcmv3.HttpConnectionManager{AccessLog: m.AccessLog}
-	filters := m.HttpFilters[:len(m.HttpFilters)-1] // without its router
-	if g.o.Level == Observe {
-		filters = g.failingOpen(filters)
-	} else {
-		change.LocalReplyConfig = m.LocalReplyConfig
-	}
-	patches := []patch{g.manager(accessLogWhy, change)}
-	for _, f := range filters {
-		patches = append(patches, patch{
-			why: filterWhyOf(f.Name), applyTo: "HTTP_FILTER", operation: "INSERT_BEFORE", value: f,
-			match: g.listens(&nameMatch{routerName}),
-		})
-	}
-	return patches
-}
-
-// failingOpen are filters that stand in nobody's way: who only observes must not fail a request.
-func (g *generator) failingOpen(filters []*hcmv3.HttpFilter) []*hcmv3.HttpFilter {
-	var open []*hcmv3.HttpFilter
-	for _, f := range filters {
-		processor := &extprocv3.ExternalProcessor{}
-		if err := f.GetTypedConfig().UnmarshalTo(processor); err != nil {
-			open = append(open, f)
-			continue
-		}
-		processor.FailureModeAllow = true
-		f = proto.CloneOf(f)
-		f.ConfigType = &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(processor)}
-		open = append(open, f)
-	}
-	return open
-}
-
 // vhost gives Host its routes.
 func (g *generator) vhost(v *routev3.VirtualHost, why string) []patch {
 	if g.o.Shape == Gateway {
-		v.Domains = []string{g.o.host()}
-		return []patch{{
-			why: why + "\n" + gatewayHostWhy, applyTo: "VIRTUAL_HOST", operation: "ADD", value: v,
-			match: match{Context: gatewayContext, Routes: &routesMatch{Port: g.o.Port}},
-		}}
+		v.Name, v.Domains = "understudy", []string{g.o.host()}
+		return []patch{g.addHost(why+"\n"+gatewayHostWhy, v)}
 	}
-	at := match{Context: sidecarContext, Routes: &routesMatch{Port: g.o.Port, Vhost: &nameMatch{g.o.vhost()}}}
 	routes := v.Routes
 	v.Name, v.Domains, v.Routes = "", nil, nil // Istio's stay
-	patches := []patch{{why: why, applyTo: "VIRTUAL_HOST", operation: "MERGE", value: v, match: at}}
+	patches := []patch{{why: why, applyTo: "VIRTUAL_HOST", operation: "MERGE", value: v, match: g.atHost()}}
+	return append(patches, g.routesFirst(routesWhy, routes)...)
+}
+
+// routesFirst puts routes before Istio's own.
+func (g *generator) routesFirst(why string, routes []*routev3.Route) []patch {
+	var patches []patch
 	for i, r := range slices.Backward(routes) {
-		p := patch{applyTo: "HTTP_ROUTE", operation: "INSERT_FIRST", value: r, match: at}
+		p := patch{applyTo: "HTTP_ROUTE", operation: "INSERT_FIRST", value: r, match: g.atHost()}
 		if i == len(routes)-1 {
-			p.why = routesWhy
+			p.why = why
 		}
 		patches = append(patches, p)
 	}
 	return patches
 }
 
-func (g *generator) frontHost() *routev3.VirtualHost {
-	return proto.CloneOf(g.p.FrontManager.GetRouteConfig().VirtualHosts[0])
+func (g *generator) addHost(why string, v *routev3.VirtualHost) patch {
+	at := match{Context: g.context(), Routes: &routesMatch{Port: g.o.Port}}
+	return patch{why: why, applyTo: "VIRTUAL_HOST", operation: "ADD", value: v, match: at}
 }
 
-// hopHost is the hop's where no front follows.
-func (g *generator) hopHost() *routev3.VirtualHost {
-	v := proto.CloneOf(g.p.HopManager.GetRouteConfig().VirtualHosts[0])
-	front := g.frontHost()
-	v.ResponseHeadersToRemove = front.ResponseHeadersToRemove
-	v.Routes = append(v.Routes, front.Routes[len(front.Routes)-1]) // what nobody serves is answered here
-	return v
+// atHost matches the virtual host that Istio makes for Host.
+func (g *generator) atHost() match {
+	return match{Context: g.context(), Routes: &routesMatch{Port: g.o.Port, Vhost: &nameMatch{g.o.vhost()}}}
+}
+
+func (g *generator) frontHost() *routev3.VirtualHost {
+	return proto.CloneOf(g.p.FrontManager.GetRouteConfig().VirtualHosts[0])
 }
 
 // serviceClusters reach the service's replicas.
 func (g *generator) serviceClusters() []patch {
 	var patches []patch
 	for _, c := range g.named(isService) {
-		if g.throughMesh() {
-			c = proto.CloneOf(c)
-			c.TransportSocket = g.o.upstreamTLS(g.o.Service.identity())
-		}
-		patches = append(patches, g.cluster(serviceClusterWhy, c))
+		patches = append(patches, g.cluster(serviceClusterWhy, g.inMesh(c)))
 	}
 	return patches
+}
+
+// inMesh gives the service's clusters the mesh's certificates.
+func (g *generator) inMesh(c *clusterv3.Cluster) *clusterv3.Cluster {
+	if !isService(c.Name) || !g.throughMesh() {
+		return c
+	}
+	c = proto.CloneOf(c)
+	c.TransportSocket = g.o.upstreamTLS(g.o.Service.identity())
+	return c
 }
 
 // outsideClusters reach providers and status feeds.

@@ -14,6 +14,7 @@ import (
 
 	"understudy/pkg/config"
 	"understudy/pkg/envoyconf"
+	"understudy/pkg/envoyconf/attach"
 )
 
 // Shape is where front and hop are.
@@ -29,28 +30,15 @@ const (
 	Egress Shape = "egress"
 )
 
-// Level is how far Understudy is let in.
-type Level string
-
-// The levels.
-const (
-	// Observe shows the exchanges of a port to the service and leaves their routes alone.
-	Observe Level = "observe"
-	// NextRequest lets the service choose the provider of a request, and retries nothing.
-	NextRequest Level = "next-request"
-	// SameRequest is front and hop: a failed request itself is answered by the next target.
-	SameRequest Level = "same-request"
-)
-
 // Options are what a Config does not know: where in the mesh everybody is. The zero value of each field but Callers has
 // a default.
 type Options struct {
-	Shape Shape // Sidecar
-	Level Level // SameRequest
+	Shape Shape        // Sidecar
+	Level attach.Level // attach.SameRequest
 
 	Namespace string            // of the Envoys that clients meet: the applications', or the gateway's ("default", "istio-ingress")
 	Labels    map[string]string // that their pods carry; a pod without them is left alone (understudy: "on", istio: ingressgateway)
-	Host      string            // that clients call: a Service's name in Namespace ("llm"), or a gateway's domain ("llm.example.com")
+	Host      string            // that clients call: a Service's name in Namespace ("llm"), or a gateway's domain ("llm.example.com"); to observe, a host that they call already
 	Port      uint32            // of Host (that of envoy.listen); no other HTTP service of the mesh may have it
 	Listens   uint32            // where a gateway's Envoy listens for Port: its Service's targetPort (Port)
 
@@ -80,27 +68,39 @@ func Manifests(c *config.Config, o Options) ([]byte, error) {
 		return nil, err
 	}
 	g := &generator{c: c, o: o, p: pieces}
+	if g.pieces, err = attach.Pieces(c, o.Level); err != nil {
+		return nil, err
+	}
+	if len(pieces.Secrets) > 0 {
+		g.fault("envoy.when_service_down: open needs credentials in Envoy's bootstrap, which no EnvoyFilter reaches: write closed")
+	}
 	var out bytes.Buffer
 	for _, r := range append(g.native(), g.filters()...) {
 		doc, err := r.yaml()
 		if err != nil {
-			return nil, fmt.Errorf("write %s %s: %w", r.kind, r.name, err)
+			g.fault("write %s %s: %w", r.kind, r.name, err)
 		}
 		out.WriteString("---\n")
 		out.Write(doc)
 	}
-	return out.Bytes(), nil
+	return out.Bytes(), errors.Join(g.errs...)
 }
 
-// generator makes the resources for one Config.
+// generator makes the resources for one Config. Faults are collected in errs, so that all are told at once.
 type generator struct {
-	c *config.Config
-	o Options
-	p *envoyconf.Pieces
+	c      *config.Config
+	o      Options
+	p      *envoyconf.Pieces
+	pieces []attach.Piece // of the levels without a hop
+	errs   []error
+}
+
+func (g *generator) fault(format string, args ...any) {
+	g.errs = append(g.errs, fmt.Errorf(format, args...))
 }
 
 func (o Options) withDefaults(c *config.Config) Options {
-	o.Shape, o.Level = cmp.Or(o.Shape, Sidecar), cmp.Or(o.Level, SameRequest)
+	o.Shape, o.Level = cmp.Or(o.Shape, Sidecar), cmp.Or(o.Level, attach.SameRequest)
 	namespace, host, labels := "default", "llm", map[string]string{"understudy": "on"}
 	if o.Shape == Gateway {
 		namespace, host, labels = "istio-ingress", "llm.example.com", map[string]string{"istio": "ingressgateway"}
@@ -147,13 +147,11 @@ func (o Options) check() error {
 	default:
 		fault("shape %q: write %s, %s or %s", o.Shape, Sidecar, Gateway, Egress)
 	}
-	switch o.Level {
-	case Observe, NextRequest, SameRequest:
-	default:
-		fault("level %q: write %s, %s or %s", o.Level, Observe, NextRequest, SameRequest)
+	if _, err := attach.ParseLevel(string(o.Level)); err != nil {
+		errs = append(errs, err)
 	}
-	if o.Shape == Egress && o.Level != SameRequest {
-		fault("level %q: a shared hop is only for %s", o.Level, SameRequest)
+	if o.Shape == Egress && o.Level != attach.SameRequest {
+		fault("level %q: a shared hop is only for %s", o.Level, attach.SameRequest)
 	}
 	for what, name := range map[string]string{
 		"namespace": o.Namespace, "host": o.Host, "trust domain": o.TrustDomain,
@@ -164,7 +162,7 @@ func (o Options) check() error {
 			fault("%s %q: write a DNS name", what, name)
 		}
 	}
-	if o.Shape != Gateway && strings.Contains(o.Host, ".") {
+	if o.Shape != Gateway && o.Level != attach.Observe && strings.Contains(o.Host, ".") {
 		fault("host %q: write the name of a Service of %s, without dots", o.Host, o.Namespace)
 	}
 	if len(o.Labels) == 0 {
@@ -186,7 +184,7 @@ func (o Options) check() error {
 
 // host is Host with its domain.
 func (o Options) host() string {
-	if o.Shape == Gateway {
+	if o.Shape == Gateway || strings.Contains(o.Host, ".") {
 		return o.Host
 	}
 	return fmt.Sprintf("%s.%s.svc.cluster.local", o.Host, o.Namespace)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"understudy/pkg/config"
+	"understudy/pkg/envoyconf/attach"
 )
 
 var update = flag.Bool("update", false, "write the examples again")
@@ -31,8 +32,8 @@ func TestTheExamplesAreWhatTheGeneratorPrints(t *testing.T) {
 	apps, ingress := []string{"default/assistant"}, []string{"istio-ingress/istio-ingressgateway"}
 	for file, o := range map[string]Options{
 		"sidecar.yaml":              {Callers: apps},
-		"sidecar-next-request.yaml": {Callers: apps, Level: NextRequest},
-		"sidecar-observe.yaml":      {Callers: apps, Level: Observe},
+		"sidecar-next-request.yaml": {Callers: apps, Level: attach.NextRequest},
+		"sidecar-observe.yaml":      {Callers: apps, Level: attach.Observe, Host: "api.anthropic.com", Port: 80},
 		"gateway.yaml":              {Callers: ingress, Shape: Gateway, Port: 80},
 		"egress.yaml":               {Callers: apps, Shape: Egress},
 	} {

@@ -1,6 +1,10 @@
 package istio
 
-import "fmt"
+import (
+	"fmt"
+
+	"understudy/pkg/envoyconf/attach"
+)
 
 const (
 	networking = "networking.istio.io/v1"
@@ -10,7 +14,7 @@ const (
 // native are Istio's own resources and the Services that they need.
 func (g *generator) native() []resource {
 	var rs []resource
-	if g.o.Level != Observe {
+	if g.o.Level != attach.Observe {
 		rs = append(rs, g.entrance())
 	}
 	if g.o.Shape == Egress {

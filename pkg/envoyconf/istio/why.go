@@ -9,17 +9,13 @@ const (
 	frontWhy = "A client must not say what only we may say: every x-llm-* outside the contract (in fail-open it could pick a\n" +
 		"cluster) and x-envoy-* (it could buy itself ten paid calls). Paths are normalised, or /v1/models/../messages would pass\n" +
 		"for a path that no chain protects. No stream idle timeout (five minutes by default): our own deadlines rule."
-	stripWhy = "A client must not pick a cluster, or tell Envoy to retry."
 
 	retriesWhy = "The attempt count is how the service knows which slot of the chain is asked for; x-llm-failover is between the two\n" +
 		"of us. VirtualService has no field for either, nor for a header whose value is retried (retriable_headers), for\n" +
 		"room for a request's body, or for an internal listener as the destination."
-	nextRequestWhy = "The service names the provider in x-llm-cluster, the route obeys: VirtualService has no cluster_header."
 	gatewayHostWhy = "A host of its own on this port of the gateway: no VirtualService must name it too."
 	routesWhy      = "Before Istio's own route for the host, each before the one above it. Route timeouts are off (our deadlines rule), and\n" +
 		"paths that no chain protects have no retry policy: with one, a POST whose upstream died was sent nine times."
-
-	accessLogWhy = "After commit only this log tells a provider that died from a client that hung up."
 
 	internalHopWhy = "One attempt, in the same Envoy. No BOOTSTRAP patch is needed: Istio's own bootstrap has the internal_listener\n" +
 		"extension. Answers of Envoy itself (connection refused, no DNS, no healthy upstream) say x-llm-failover: next here, or\n" +
@@ -46,10 +42,3 @@ const (
 	strictWhy     = "The gRPC port hands out provider credentials: never in plaintext."
 	callersWhy    = "Nobody but the Envoys with the hop may ask for them. Other ports are as open as they were."
 )
-
-func filterWhyOf(name string) string {
-	if name == "whole-body" {
-		return "Envoy 1.36 answers 413 to what exceeds the listener's buffer unless this comes first. Routes switch it on."
-	}
-	return "The service sees each exchange, last before the router: after authentication and rate limits."
-}
