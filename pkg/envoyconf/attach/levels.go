@@ -86,6 +86,10 @@ func sameRequest(p *envoyconf.Pieces) ([]piece, error) {
 	if err != nil {
 		return nil, err
 	}
+	listener, err := hopListener(p)
+	if err != nil {
+		return nil, err
+	}
 	manager := &hcmv3.HttpConnectionManager{NormalizePath: p.FrontManager.NormalizePath, MergeSlashes: p.FrontManager.MergeSlashes}
 	return []piece{
 		{"bootstrap_extensions", add, `It lets listeners be inside Envoy. Like all of a bootstrap it needs a restart.`, of(p.Extensions...)},
@@ -95,7 +99,7 @@ failover off in exactly the outage it is for. Do not add outlier detection.
 And how the hop reaches the providers: each one's name is checked, and nothing of yours or ours leaves with a request.`, of(p.Clusters...)},
 		{"static_resources.secrets", add, whySecrets, of(p.Secrets...)},
 		{"static_resources.listeners", add, `The hop: each attempt passes it once. It has the service's filter, its access log, and the replies that let Envoy
-move on when a provider or the service cannot be reached. Nothing outside this Envoy can connect to it.`, of(p.Hop)},
+move on when a provider or the service cannot be reached. Nothing outside this Envoy can connect to it.`, of(listener)},
 		{"http_connection_manager", set, whyManager, of(manager)},
 		{"http_connection_manager.early_header_mutation_extensions", putFirst, whyStrip, of(p.FrontManager.EarlyHeaderMutationExtensions...)},
 		{"http_connection_manager.local_reply_config.mappers", putFirst, `What Envoy itself answers on the routes below is made readable for SDKs.`, of(mappers...)},

@@ -5,13 +5,27 @@ import (
 	"slices"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
+	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	celv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/filters/cel/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	headermutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"understudy/pkg/envoyconf"
 )
+
+// hopListener is the hop whose clusters may come later, by CDS.
+func hopListener(p *envoyconf.Pieces) (*listenerv3.Listener, error) {
+	m := clone(p.HopManager)
+	m.GetRouteConfig().ValidateClusters = wrapperspb.Bool(false)
+	packed, err := anypb.New(m)
+	l := clone(p.Hop)
+	l.FilterChains[0].Filters[0].ConfigType = &listenerv3.Filter_TypedConfig{TypedConfig: packed}
+	return l, err
+}
 
 // ownFilters are the hop's without its router, off until a route switches them on, and the one that names the exchange.
 func ownFilters(hop *hcmv3.HttpConnectionManager) ([]*hcmv3.HttpFilter, error) {
