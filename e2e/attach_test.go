@@ -269,6 +269,7 @@ func (r failoverRow) thenNext(t *testing.T, s *Stack) {
 			t.Errorf("the failure reaches the client as %d %q %v, want an error in the dialect", a.status, a.body, a.header)
 		}
 		s.calls(t, t.Name(), "c:0")
+		s.breaker(t, strings.TrimSuffix(r.want.target, "c")+r.provider, open) // on 1.36 by the access log, a moment later
 	}
 	r.want.check(t, r.call, s.sdk(within(t, time.Minute), t, r.call))
 	if r.provider == "a" {

@@ -14,7 +14,7 @@ import (
 // a fault.
 var imports = map[string][]string{
 	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade",
-		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/envoyconf", "pkg/envoyconf/attach", "pkg/envoyconf/audit", "pkg/envoyconf/xds", "pkg/fleet", "pkg/once", "pkg/processor", "pkg/provider/credential", "pkg/recovery", "pkg/store"},
+		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/envoyconf", "pkg/envoyconf/attach", "pkg/envoyconf/audit", "pkg/envoyconf/gateway", "pkg/envoyconf/istio", "pkg/envoyconf/xds", "pkg/fleet", "pkg/once", "pkg/processor", "pkg/provider/credential", "pkg/recovery", "pkg/store"},
 	"pkg/once":         {"pkg/store"},
 	"pkg/chain/budget": {"pkg/classify", "pkg/config", "pkg/store"},
 	"pkg/processor": {"pkg/chain", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade", "pkg/once",
@@ -37,6 +37,8 @@ var imports = map[string][]string{
 	"pkg/classify/sse":            {},
 	"pkg/envoyconf":               {"pkg/config", "pkg/provider"},
 	"pkg/envoyconf/attach":        {"pkg/config", "pkg/envoyconf"},
+	"pkg/envoyconf/gateway":       {"pkg/config", "pkg/envoyconf"},
+	"pkg/envoyconf/istio":         {"pkg/config", "pkg/envoyconf", "pkg/envoyconf/attach"},
 	"pkg/envoyconf/audit":         {"pkg/config", "pkg/envoyconf"},
 	"pkg/envoyconf/xds":           {"pkg/config", "pkg/envoyconf"},
 	"pkg/config":                  {},
@@ -48,7 +50,7 @@ var imports = map[string][]string{
 // owners says which packages alone may import an outside module.
 var owners = map[string][]string{
 	"github.com/sony/gobreaker/v2":           {"pkg/chain/breaker"},
-	"github.com/envoyproxy/go-control-plane": {"cmd/extproc", "pkg/processor", "pkg/envoyconf", "pkg/envoyconf/attach", "pkg/envoyconf/audit", "pkg/envoyconf/xds"},
+	"github.com/envoyproxy/go-control-plane": {"cmd/extproc", "pkg/processor", "pkg/envoyconf", "pkg/envoyconf/attach", "pkg/envoyconf/audit", "pkg/envoyconf/gateway", "pkg/envoyconf/istio", "pkg/envoyconf/xds"},
 	"google.golang.org/grpc":                 {"cmd/extproc", "pkg/processor", "pkg/envoyconf/xds"},
 	"go.yaml.in/yaml/v3":                     {"pkg/config"},
 	"github.com/nats-io":                     {"pkg/store"},

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -44,18 +45,24 @@ func ParseLevel(s string) (Level, error) {
 // Static is what to add to an Envoy configured by files: YAML documents, one for each place. The first comment of each
 // names the place and what is to be done there, as "# N. PLACE: DO."; the lines below it say why.
 func Static(c *config.Config, l Level) ([]byte, error) {
-	p, err := envoyconf.Build(c, envoyconf.Internal)
-	if err != nil {
-		return nil, err
-	}
-	pieces, err := level(c, l, p)
+	pieces, err := Pieces(c, l)
 	if err != nil {
 		return nil, err
 	}
 	return render(heading(l), pieces)
 }
 
-func level(c *config.Config, l Level, p *envoyconf.Pieces) ([]piece, error) {
+// Pieces are what Static prints, for those who do not bring it to Envoy by files.
+func Pieces(c *config.Config, l Level) ([]Piece, error) {
+	p, err := envoyconf.Build(c, envoyconf.Internal)
+	if err != nil {
+		return nil, err
+	}
+	all, err := level(c, l, p)
+	return slices.DeleteFunc(all, func(p Piece) bool { return len(p.Value) == 0 }), err
+}
+
+func level(c *config.Config, l Level, p *envoyconf.Pieces) ([]Piece, error) {
 	switch l {
 	case Observe:
 		return observe(p)
@@ -67,22 +74,20 @@ func level(c *config.Config, l Level, p *envoyconf.Pieces) ([]piece, error) {
 	return nil, fmt.Errorf("level %q is none", l)
 }
 
-// deed is what is to be done with a piece at its place.
-type deed string
-
+// What is to be done with a piece at its place.
 const (
-	add          deed = "add these"
-	putFirst     deed = "put these before your own"
-	beforeRouter deed = "put these right before envoy.filters.http.router"
-	set          deed = "set these"
+	add          = "add these"
+	putFirst     = "put these before your own"
+	beforeRouter = "put these right before envoy.filters.http.router"
+	set          = "set these"
 )
 
-// piece goes to one place of Envoy's configuration.
-type piece struct {
-	place string // path of a field, as Envoy writes it
-	do    deed
-	why   string
-	value []proto.Message // one where fields are set, else a list's items; none: there is nothing to be done
+// Piece goes to one place of Envoy's configuration.
+type Piece struct {
+	Place string // path of a field, as Envoy writes it
+	Do    string // with it, there
+	Why   string
+	Value []proto.Message // one where fields are set, else a list's items
 }
 
 // of makes a list of messages of one kind.
@@ -102,21 +107,16 @@ listener that uses the same routes; "route_config" and "virtual_host" are what i
 }
 
 // render writes the pieces, keys sorted, so that equal configs give equal bytes.
-func render(heading string, pieces []piece) ([]byte, error) {
+func render(heading string, pieces []Piece) ([]byte, error) {
 	var out bytes.Buffer
 	comment(&out, heading)
-	n := 0
-	for _, p := range pieces {
-		if len(p.value) == 0 {
-			continue
-		}
-		n++
+	for i, p := range pieces {
 		body, err := p.yaml()
 		if err != nil {
-			return nil, fmt.Errorf("write %s: %w", p.place, err)
+			return nil, fmt.Errorf("write %s: %w", p.Place, err)
 		}
 		out.WriteString("---\n")
-		comment(&out, fmt.Sprintf("%d. %s: %s.\n%s", n, p.place, p.do, p.why))
+		comment(&out, fmt.Sprintf("%d. %s: %s.\n%s", i+1, p.Place, p.Do, p.Why))
 		out.Write(body)
 	}
 	return out.Bytes(), nil
@@ -128,16 +128,16 @@ func comment(out *bytes.Buffer, text string) {
 	}
 }
 
-func (p piece) yaml() ([]byte, error) {
+func (p Piece) yaml() ([]byte, error) {
 	var items []json.RawMessage
-	for _, m := range p.value {
+	for _, m := range p.Value {
 		js, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 		if err != nil {
 			return nil, err
 		}
 		items = append(items, js)
 	}
-	if p.do == set {
+	if p.Do == set {
 		return yaml.JSONToYAML(items[0])
 	}
 	js, err := json.Marshal(items)

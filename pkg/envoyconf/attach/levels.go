@@ -24,7 +24,7 @@ protects.`
 )
 
 // observe is the filter alone.
-func observe(p *envoyconf.Pieces) ([]piece, error) {
+func observe(p *envoyconf.Pieces) ([]Piece, error) {
 	filter, err := overhearing(p.HopManager)
 	if err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func observe(p *envoyconf.Pieces) ([]piece, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []piece{
+	return []Piece{
 		{"static_resources.clusters", add, whyService, of(ours(p.Clusters)...)},
 		{"http_connection_manager.http_filters", beforeRouter, `It copies requests and answers to the service, waits for nothing and heeds nothing (observability_mode): without the
 service all goes on as before. It is off except on the routes of the last document.`, of(filter)},
@@ -42,7 +42,7 @@ service all goes on as before. It is off except on the routes of the last docume
 }
 
 // nextRequest is the filter and the hop's routes, without the hop.
-func nextRequest(c *config.Config, p *envoyconf.Pieces) ([]piece, error) {
+func nextRequest(c *config.Config, p *envoyconf.Pieces) ([]Piece, error) {
 	routes, err := ownRoutes(p)
 	if err != nil {
 		return nil, err
@@ -63,7 +63,7 @@ func nextRequest(c *config.Config, p *envoyconf.Pieces) ([]piece, error) {
 		NormalizePath: p.FrontManager.NormalizePath, MergeSlashes: p.FrontManager.MergeSlashes,
 		SchemeHeaderTransformation: p.HopManager.SchemeHeaderTransformation,
 	}
-	return []piece{
+	return []Piece{
 		{"static_resources.clusters", add, whyService + `
 And how it reaches the providers: each one's name is checked, and nothing of yours or ours leaves with a request.`, of(withoutHop(p.Clusters)...)},
 		{"static_resources.secrets", add, whySecrets, of(p.Secrets...)},
@@ -81,7 +81,7 @@ service names. If one of these hosts is a domain of a virtual host of yours, put
 }
 
 // sameRequest is the front, in the user's own listener, and the hop.
-func sameRequest(p *envoyconf.Pieces) ([]piece, error) {
+func sameRequest(p *envoyconf.Pieces) ([]Piece, error) {
 	mappers, err := ownReplies(p.FrontManager.LocalReplyConfig.Mappers)
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func sameRequest(p *envoyconf.Pieces) ([]piece, error) {
 		return nil, err
 	}
 	manager := &hcmv3.HttpConnectionManager{NormalizePath: p.FrontManager.NormalizePath, MergeSlashes: p.FrontManager.MergeSlashes}
-	return []piece{
+	return []Piece{
 		{"bootstrap_extensions", add, `It lets listeners be inside Envoy. Like all of a bootstrap it needs a restart.`, of(p.Extensions...)},
 		{"static_resources.clusters", add, `"hop" is the listener below. Its circuit breakers are lifted: Envoy's default of three concurrent retries switches
 failover off in exactly the outage it is for. Do not add outlier detection.
