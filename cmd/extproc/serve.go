@@ -61,6 +61,7 @@ func (a *app) watch(ctx context.Context, cfg *config.Config) {
 		case <-hup:
 		}
 		a.reload(ctx, cfg.File)
+		w.Follow(a.processor.Book().Config)
 	}
 }
 

@@ -12,6 +12,7 @@ type size int64
 type rate float64
 
 type fileRoot struct {
+	Include       string                   `yaml:"include"`
 	Server        fileServer               `yaml:"server"`
 	Envoy         fileEnvoy                `yaml:"envoy"`
 	Providers     map[string]*fileProvider `yaml:"providers"`
