@@ -64,15 +64,16 @@ const hopPort = 15480
 func Manifests(c *config.Config, o Options) ([]byte, error) {
 	pieces, err := envoyconf.Build(c, envoyconf.Internal)
 	o = o.withDefaults(c)
-	if err := errors.Join(err, o.check()); err != nil {
+	err = errors.Join(err, o.check())
+	if err == nil && len(pieces.Secrets) > 0 {
+		err = errors.New("envoy.when_service_down: open needs credentials in Envoy's bootstrap, which no EnvoyFilter reaches: write closed")
+	}
+	if err != nil {
 		return nil, err
 	}
 	g := &generator{c: c, o: o, p: pieces}
 	if g.pieces, err = attach.Pieces(c, o.Level); err != nil {
 		return nil, err
-	}
-	if len(pieces.Secrets) > 0 {
-		g.fault("envoy.when_service_down: open needs credentials in Envoy's bootstrap, which no EnvoyFilter reaches: write closed")
 	}
 	var out bytes.Buffer
 	for _, r := range append(g.native(), g.filters()...) {
@@ -83,7 +84,10 @@ func Manifests(c *config.Config, o Options) ([]byte, error) {
 		out.WriteString("---\n")
 		out.Write(doc)
 	}
-	return out.Bytes(), errors.Join(g.errs...)
+	if len(g.errs) > 0 {
+		return nil, errors.Join(g.errs...)
+	}
+	return out.Bytes(), nil
 }
 
 // generator makes the resources for one Config. Faults are collected in errs, so that all are told at once.
@@ -153,13 +157,13 @@ func (o Options) check() error {
 	if o.Shape == Egress && o.Level != attach.SameRequest {
 		fault("level %q: a shared hop is only for %s", o.Level, attach.SameRequest)
 	}
-	for what, name := range map[string]string{
-		"namespace": o.Namespace, "host": o.Host, "trust domain": o.TrustDomain,
-		"the service's namespace": o.Service.Namespace, "the service's account": o.Service.Account,
-		"the hop's namespace": o.Hop.Namespace, "the hop's account": o.Hop.Account,
+	for _, n := range []struct{ what, name string }{
+		{"namespace", o.Namespace}, {"host", o.Host}, {"trust domain", o.TrustDomain},
+		{"the service's namespace", o.Service.Namespace}, {"the service's account", o.Service.Account},
+		{"the hop's namespace", o.Hop.Namespace}, {"the hop's account", o.Hop.Account},
 	} {
-		if !nameForm.MatchString(name) {
-			fault("%s %q: write a DNS name", what, name)
+		if !nameForm.MatchString(n.name) {
+			fault("%s %q: write a DNS name", n.what, n.name)
 		}
 	}
 	if o.Shape != Gateway && o.Level != attach.Observe && strings.Contains(o.Host, ".") {
