@@ -68,11 +68,13 @@ type port struct {
 }
 
 func (g *generator) hopService() resource {
-	return native("v1", "Service", "understudy-hop", g.o.Hop.Namespace, hopServiceWhy, service{
+	r := native("v1", "Service", "understudy-hop", g.o.Hop.Namespace, hopServiceWhy, service{
 		ClusterIP: "None",
 		Selector:  g.o.Hop.Labels,
 		Ports:     []servicePort{{Name: "tcp-hop", Port: hopPort, AppProtocol: "tcp"}},
 	})
+	r.hidden = true
+	return r
 }
 
 type sidecar struct {

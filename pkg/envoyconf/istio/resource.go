@@ -16,6 +16,7 @@ type resource struct {
 	why             string // a sentence or more, written above it
 	version, kind   string
 	name, namespace string
+	hidden          bool   // from the registries of all sidecars
 	spec            []byte // YAML
 	err             error  // of making spec
 }
@@ -30,7 +31,11 @@ func native[T any](version, kind, name, namespace, why string, spec T) resource 
 func (r resource) yaml() ([]byte, error) {
 	var out bytes.Buffer
 	comment(&out, "", r.why)
-	fmt.Fprintf(&out, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n  namespace: %s\nspec:\n", r.version, r.kind, r.name, r.namespace)
+	fmt.Fprintf(&out, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n  namespace: %s\n", r.version, r.kind, r.name, r.namespace)
+	if r.hidden {
+		out.WriteString("  annotations:\n    networking.istio.io/exportTo: \"~\"\n")
+	}
+	out.WriteString("spec:\n")
 	indent(&out, "  ", r.spec)
 	return out.Bytes(), r.err
 }

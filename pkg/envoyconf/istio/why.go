@@ -37,8 +37,9 @@ const (
 		"the patches below match."
 	entranceWhy = "The name that applications call: nobody stands behind it, their sidecars answer for it. The port is this host's\n" +
 		"alone, so that the patches below touch no other traffic. The port's name tells Istio that it is HTTP."
-	hopServiceWhy = "Headless, so that fronts know every pod of the hop."
-	ingressWhy    = "The service listens on loopback or a socket, and only its sidecar reaches it: no server.insecure is needed."
-	strictWhy     = "The gRPC port hands out provider credentials: never in plaintext."
-	callersWhy    = "Nobody but the Envoys with the hop may ask for them. Other ports are as open as they were."
+	hopServiceWhy = "Headless, so that fronts know every pod of the hop. Istio must not know it: a sidecar would give its own certificate\n" +
+		"to an application that calls the hop past its front. The front's cluster finds the pods by DNS."
+	ingressWhy = "The service listens on loopback or a socket, and only its sidecar reaches it: no server.insecure is needed."
+	strictWhy  = "The gRPC port hands out provider credentials: never in plaintext."
+	callersWhy = "Nobody but the Envoys with the hop may ask for them. Other ports are as open as they were."
 )
