@@ -280,29 +280,35 @@ func (r failoverRow) thenNext(t *testing.T, s *Stack) {
 func TestAttachedFailOpenReachesThePrimaryOnly(t *testing.T) {
 	t.Parallel()
 	for _, level := range []string{"same-request", "next-request"} {
-		for _, r := range []attachRow{{staticFile, envoyMain}, {filtered, envoyOldest}} {
+		for _, r := range []attachRow{{staticFile, envoyMain}, {staticFile, envoyMiddle}, {filtered, envoyOldest}} {
 			t.Run(level+" of "+r.name(), func(t *testing.T) {
 				t.Parallel()
 				s, own := attach(t, r, level, plan{edit: func(f *file) { f.Envoy.WhenServiceDown = "open" }})
+				t.Run("with the service", s.choosesNothing)
 				s.services[0].kill()
-				headers := map[string]string{"authorization": "Bearer " + clientKey}
-				for name, value := range steering {
-					headers[name] = value
-				}
-				for _, host := range []string{"", strings.TrimPrefix(s.endpoints["b"], "http://")} {
-					t.Run("host "+host, func(t *testing.T) {
-						req := s.request(within(t, patience), t, call{path: messages, script: "*=ok", header: headers}, strings.NewReader(requestBody(messages, false)))
-						req.Host = host
-						s.do(req)
-						s.calls(t, t.Name(), "b:0")
-						if host == "" {
-							s.reachedRight(t, messages)
-						}
-					})
-				}
+				t.Run("without the service", s.choosesNothing)
 				own.works(t, s)
 			})
 		}
+	}
+}
+
+// choosesNothing makes calls of a client that tries everything, the second to a provider's own host.
+func (s *Stack) choosesNothing(t *testing.T) {
+	headers := map[string]string{"authorization": "Bearer " + clientKey}
+	for name, value := range steering {
+		headers[name] = value
+	}
+	for name, host := range map[string]string{"the listener's host": "", "a provider's host": strings.TrimPrefix(s.endpoints["b"], "http://")} {
+		t.Run(name, func(t *testing.T) {
+			req := s.request(within(t, patience), t, call{path: messages, script: "*=ok", header: headers}, strings.NewReader(requestBody(messages, false)))
+			req.Host = host
+			s.do(req)
+			s.calls(t, t.Name(), "b:0")
+			if host == "" {
+				s.reachedRight(t, messages)
+			}
+		})
 	}
 }
 
@@ -332,6 +338,11 @@ func TestAttachedToObserve(t *testing.T) {
 				s.calls(t, row.call.id, "a:1 b:0")
 				s.reads(t, atLeast(1), "understudy_attempts_total", "chain", chain, "target", chain+"/a", "class", row.class)
 			}
+			cut := s.raw(within(t, patience), t, call{path: messages, stream: true, script: "a=cut n=1 how=reset"})
+			if cut.err == nil {
+				t.Errorf("an answer that its provider broke off ended cleanly:\n%s", cut.body)
+			}
+			s.reads(t, is(1), "understudy_attempts_total", "chain", "default-anthropic", "class", "canceled")
 			s.reads(t, is(2), "understudy_unenforced_total", "chain", "default-anthropic", "decision", "failover")
 			s.services[0].freeze()
 			s.passesAll(t, "frozen")
