@@ -124,13 +124,20 @@ func (a *auditor) checkTimes(where string, f *extprocv3.ExternalProcessor) {
 	}
 }
 
-// waits is how long the service may keep one message: for a short Retry-After, or for its turn at a shaped account.
+// waits is how long the service may keep one message: for a short Retry-After, for its turn at a shaped account, or
+// while it looks for a degraded answer.
 func (a *auditor) waits() time.Duration {
-	const margin = time.Second
+	const (
+		margin = time.Second
+		ladder = 8 * time.Second
+	)
 	longest := time.Duration(0)
 	for _, ch := range a.c.Chains {
 		if ch.On.RateLimited == "wait" {
 			longest = max(longest, ch.On.MaxWait)
+		}
+		if len(ch.Degrade) > 0 {
+			longest = max(longest, ladder)
 		}
 	}
 	for _, p := range a.c.Providers {

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
+	"understudy/pkg/config"
 	"understudy/pkg/envoyconf"
 )
 
@@ -290,7 +291,14 @@ func TestALargeDumpIsRead(t *testing.T) {
 
 // FuzzParse: whatever an admin interface answers, reading it ends without a panic, and so does the comparison.
 func FuzzParse(f *testing.F) {
-	c := parsed(f)
+	c, err := config.Parse("small.yaml", []byte(`
+providers: {a: {api: anthropic, endpoint: https://a.example, auth: {none: true}}}
+targets: {a/x: {provider: a, model: x}}
+chains: {chat: {match: [{path: /v1/messages}], targets: [a/x]}}
+`))
+	if err != nil {
+		f.Fatal(err)
+	}
 	f.Add(built(f, c, envoyconf.Internal).dump())
 	f.Add(built(f, c, envoyconf.TCP).foreign())
 	f.Add([]byte(`{"configs":[{"static_listeners":[{"listener":{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","filter_chains":[{}],"default_filter_chain":{}}}]}]}`))
