@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"crypto/tls"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"understudy/internal/scripted"
@@ -35,13 +34,7 @@ func istioEgressOf(t *testing.T, s *stage, version string) *istioEgress {
 
 func (e *istioEgress) pod(t *testing.T, s *stage, version string, pod istioPod, identity string, manifests []byte) {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "agent") // a socket's path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	agent, admin := filepath.Join(dir, "s"), free(t)
-	istioAgentAt(t, agent, e.ca, identity)
+	agent, admin := istioPodAgent(t, e.ca, identity), free(t)
 	bootstrap := istioPatched(t, s, pod, manifests, "$PORT", portOf(s.listen), "$ADMIN", portOf(admin), "$OTHER", portOf(free(t)),
 		"$SHOP", portOf(s.grpc), "$AGENT", agent)
 	for from, to := range map[string]string{
