@@ -23,18 +23,19 @@ type gatewayStage struct {
 	*stage
 	manifests string // folder
 	programs  string // folder of egctl and envoy-gateway
-	level     gateway.Level
 	control   *process
 }
 
-func newGatewayStage(t *testing.T, level gateway.Level) *gatewayStage {
+// newGatewayStage starts the stage and, once manifests has filled the folder, Envoy Gateway.
+func newGatewayStage(t *testing.T, edit func(*stage), manifests func(*gatewayStage)) *gatewayStage {
 	t.Helper()
-	s := &gatewayStage{stage: newStage(t, nil), level: level, programs: script(t, "gateway.sh")}
+	s := &gatewayStage{programs: script(t, "gateway.sh")}
+	s.stage = newStage(t, edit)
 	s.manifests = filepath.Join(s.dir, "manifests")
 	if err := os.Mkdir(s.manifests, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s.publish(t)
+	manifests(s)
 	s.startControlPlane(t)
 	eventually(t, 4*patience, func(ctx context.Context) error { // the control plane alone takes seconds of work to start
 		return s.is(ctx, s.frontURL()+"/v1/models", http.StatusOK)
@@ -42,24 +43,48 @@ func newGatewayStage(t *testing.T, level gateway.Level) *gatewayStage {
 	return s
 }
 
-// publish writes the manifests of the config as it is now. For a machine without Kubernetes, they differ in one thing: who
-// runs Envoy.
-func (s *gatewayStage) publish(t testing.TB) {
+// secured adds providers with TLS: one as it should be, and one with somebody else's certificate.
+func (s *stage) secured(t testing.TB) {
+	ca, err := scripted.NewCA()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.hireTLS(t, "secure", "localhost", ca)
+	s.hireTLS(t, "impostor", "elsewhere.test", ca)
+	s.chains["secure"] = chain{on: []string{"impostor", "secure"}}
+}
+
+// trusts gives Envoy Gateway a ConfigMap that the manifests ask for.
+func (s *gatewayStage) trusts(t testing.TB, name, ca string) {
 	t.Helper()
-	c, err := config.Load(s.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := gateway.Manifests(c, gateway.Options{Level: s.level})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s.apply(t, name+".yaml", fmt.Appendf(nil, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default}\ndata: {ca.crt: %q}\n",
+		name, read(t, ca)))
+}
+
+// publish writes the manifests of the config as it is now. For a machine without Kubernetes, they differ in one thing:
+// who runs Envoy.
+func (s *gatewayStage) publish(t testing.TB, level gateway.Level) {
+	t.Helper()
+	out := s.printed(t, gateway.Options{Level: level})
 	proxy := []byte("kind: EnvoyProxy\nmetadata: {name: understudy, namespace: default}\nspec:\n")
 	host := fmt.Appendf(nil, "  provider: {type: Host, host: {envoyVersion: %q}}\n", envoyVersion)
 	if bytes.Count(out, proxy) != 1 {
 		t.Fatalf("the manifests have not one EnvoyProxy:\n%s", out)
 	}
 	s.apply(t, "understudy.yaml", bytes.Replace(out, proxy, append(proxy, host...), 1))
+}
+
+func (s *gatewayStage) printed(t testing.TB, o gateway.Options) []byte {
+	t.Helper()
+	c, err := config.Load(s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := gateway.Manifests(c, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
 
 // apply puts a file where Envoy Gateway looks, in one step.
@@ -103,10 +128,22 @@ func (s *gatewayStage) startControlPlane(t *testing.T) {
 	s.control = start(t, "envoy-gateway", filepath.Join(s.dir, "envoy-gateway.log"), nil, program, "server", "--config-path", conf)
 }
 
-func TestEnvoyGateway(t *testing.T) {
-	s := newGatewayStage(t, gateway.SameRequest)
-	t.Run("the suite", func(t *testing.T) { rows(t, s.frontURL(), s.stage) })
+// refusals are what Envoy Gateway has complained of.
+func (s *gatewayStage) refusals() []string {
+	var all []string
+	for line := range strings.Lines(s.control.tail(64 << 20)) {
+		if strings.Contains(line, "reason: Invalid") || strings.Contains(line, "Failed to process JSON patches") || strings.Contains(line, "reason: UnsupportedAddressType") {
+			all = append(all, line)
+		}
+	}
+	return all
 }
 
-var _ = strings.Contains
-var _ = scripted.New
+func read(t testing.TB, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}

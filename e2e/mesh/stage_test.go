@@ -6,6 +6,8 @@ package mesh
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -80,6 +82,7 @@ type stage struct {
 	accounts    map[string]account
 	chains      map[string]chain
 	failOpen    bool
+	tls         *links // between Envoy and the service; nil: none
 	service     *process
 	config      string // path of the service's config file
 	grpc, admin string // of the service
@@ -89,7 +92,13 @@ type stage struct {
 }
 
 // account is a provider in the config.
-type account struct{ api, endpoint string }
+type account struct {
+	api, endpoint string
+	ca            string // path of the authority of a provider with TLS; "": it has none
+}
+
+// links is TLS between Envoy and the service, both ways: paths of PEM files.
+type links struct{ ca, serviceCert, serviceKey, envoyCert, envoyKey string }
 
 // chain is a product feature in the config.
 type chain struct {
@@ -108,7 +117,9 @@ func newStage(t *testing.T, edit func(*stage)) *stage {
 	s := &stage{
 		dir: t.TempDir(), grpc: free(t), admin: free(t), listen: free(t), envoyAdmin: free(t), http: client(t),
 		providers: map[string]*scripted.Provider{},
-		accounts:  map[string]account{"dead": {"anthropic", "http://" + refusing(t)}, "gone": {"anthropic", "http://" + refusing(t)}},
+		accounts: map[string]account{
+			"dead": {api: "anthropic", endpoint: "http://" + refusing(t)}, "gone": {api: "anthropic", endpoint: "http://" + refusing(t)},
+		},
 		chains: map[string]chain{
 			"claude": {on: []string{"a", "b"}, paths: []string{messages}},
 			"gpt":    {on: []string{"c", "d"}, paths: []string{chats, responsed}},
@@ -138,7 +149,56 @@ func (s *stage) hire(t testing.TB, name, api string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { server.Close() })
-	s.providers[name], s.accounts[name] = p, account{api, server.URL("127.0.0.1")}
+	s.providers[name], s.accounts[name] = p, account{api: api, endpoint: server.URL("127.0.0.1")}
+}
+
+// link gives Envoy and the service certificates for each other.
+func (s *stage) link(t testing.TB) {
+	t.Helper()
+	ca, err := scripted.NewCA()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.tls = &links{ca: filepath.Join(s.dir, "links.ca.pem")}
+	write(t, s.tls.ca, ca.PEM())
+	s.tls.serviceCert, s.tls.serviceKey = s.leaf(t, ca, "understudy.test")
+	s.tls.envoyCert, s.tls.envoyKey = s.leaf(t, ca, "envoy.test")
+}
+
+// leaf writes a certificate for a name, and its key.
+func (s *stage) leaf(t testing.TB, ca *scripted.CA, name string) (certFile, keyFile string) {
+	t.Helper()
+	leaf, err := ca.Leaf(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.MarshalPKCS8PrivateKey(leaf.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(s.dir, name+".crt"), filepath.Join(s.dir, name+".key")
+	write(t, certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Certificate[0]}))
+	write(t, keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}))
+	return certFile, keyFile
+}
+
+// hireTLS is hire of a provider of Anthropic's dialect that is called as localhost and shows a certificate for
+// certified.
+func (s *stage) hireTLS(t testing.TB, name, certified string, ca *scripted.CA) {
+	t.Helper()
+	cert, err := ca.Leaf(certified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := scripted.New(name, scripted.Options{Models: []string{model(name)}})
+	server, err := scripted.Serve(p, "127.0.0.1:0", cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	path := filepath.Join(s.dir, name+".ca.pem")
+	write(t, path, ca.PEM())
+	s.providers[name], s.accounts[name] = p, account{api: "anthropic", endpoint: server.URL("localhost"), ca: path}
 }
 
 // model is what an account's model is called, so that a rewritten model shows.
@@ -170,13 +230,15 @@ func (s *stage) compose(t testing.TB) map[string]any {
 		down = "open"
 	}
 	return map[string]any{
-		"server":      map[string]any{"grpc": s.grpc, "admin": s.admin},
-		"envoy":       map[string]any{"listen": s.listen, "admin": s.envoyAdmin, "when_service_down": down},
-		"store":       map[string]any{"embedded": map[string]any{"dir": filepath.Join(s.dir, "store")}},
-		"providers":   providers,
-		"passthrough": []any{map[string]any{"path": "/v1/models", "provider": "c"}},
-		"targets":     targets,
-		"chains":      chains,
+		"server":    map[string]any{"grpc": s.grpc, "admin": s.admin},
+		"envoy":     map[string]any{"listen": s.listen, "admin": s.envoyAdmin, "when_service_down": down},
+		"store":     map[string]any{"embedded": map[string]any{"dir": filepath.Join(s.dir, "store")}},
+		"providers": providers,
+		"passthrough": []any{
+			map[string]any{"path": "/v1/models", "provider": "c"}, map[string]any{"path": "/v1/realtime", "provider": "c"},
+		},
+		"targets": targets,
+		"chains":  chains,
 	}
 }
 
@@ -189,7 +251,13 @@ func (s *stage) provider(t testing.TB, name string, a account) map[string]any {
 	if a.api == "anthropic" {
 		auth = map[string]any{"header": "x-api-key", "secret": "file:" + keyFile}
 	}
-	return map[string]any{"api": a.api, "endpoint": a.endpoint, "insecure": true, "auth": auth}
+	form := map[string]any{"api": a.api, "endpoint": a.endpoint, "auth": auth}
+	if a.ca == "" {
+		form["insecure"] = true
+	} else {
+		form["ca"] = a.ca
+	}
+	return form
 }
 
 // key is the credential of an account.

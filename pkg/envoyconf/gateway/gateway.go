@@ -5,7 +5,7 @@ package gateway
 import (
 	"bytes"
 	"cmp"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,6 +29,8 @@ type Level string
 
 // The levels.
 const (
+	// Observe shows the exchanges of a route to the service, and changes nothing.
+	Observe Level = "observe"
 	// NextRequest lets the service choose the provider of a request, and retries nothing.
 	NextRequest Level = "next-request"
 	// SameRequest answers a failed request itself by the next target.
@@ -39,17 +41,20 @@ const (
 type Options struct {
 	Level     Level  // SameRequest by default
 	Namespace string // of all that is printed; "default" by default
+
+	// What is there already, of which Observe adds to a route: "llm" by default, and the listener "http".
+	Gateway, Listener, Route string
 }
 
-//go:embed manifests.yaml.tmpl
-var text string
+//go:embed *.tmpl
+var texts embed.FS
 
-var namespaceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // RFC 1123 label
+var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // RFC 1123 label
 
 // Manifests is YAML for kubectl, or for a directory that Envoy Gateway's file provider watches. Equal arguments give
 // equal bytes. The error joins everything that Envoy Gateway or Envoy could not be told.
 func Manifests(c *config.Config, o Options) ([]byte, error) {
-	o.Level, o.Namespace = cmp.Or(o.Level, SameRequest), cmp.Or(o.Namespace, "default")
+	o = o.withDefaults()
 	pieces, err := envoyconf.Build(c, envoyconf.UDS)
 	if err := errors.Join(err, o.check(), possible(c)); err != nil {
 		return nil, err
@@ -58,42 +63,51 @@ func Manifests(c *config.Config, o Options) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := template.New("manifests").Funcs(template.FuncMap{
+	t, err := template.New("").Funcs(template.FuncMap{
 		"yaml": indented, "json": quoted, "comment": comment, "duration": duration,
-	}).Parse(text)
+	}).ParseFS(texts, "*.tmpl")
 	if err != nil {
 		return nil, err
 	}
+	name := "choosing.yaml.tmpl"
+	if o.Level == Observe {
+		name = "observing.yaml.tmpl"
+	}
 	var out bytes.Buffer
-	if err := t.Execute(&out, v); err != nil {
+	if err := t.ExecuteTemplate(&out, name, v); err != nil {
 		return nil, err
 	}
-	out.WriteByte('\n')
 	return out.Bytes(), nil
+}
+
+func (o Options) withDefaults() Options {
+	o.Level, o.Namespace = cmp.Or(o.Level, SameRequest), cmp.Or(o.Namespace, "default")
+	o.Gateway, o.Listener, o.Route = cmp.Or(o.Gateway, "llm"), cmp.Or(o.Listener, "http"), cmp.Or(o.Route, "llm")
+	return o
 }
 
 func (o Options) check() error {
 	var errs []error
-	if o.Level != NextRequest && o.Level != SameRequest {
-		errs = append(errs, fmt.Errorf("level %q: write %s or %s", o.Level, NextRequest, SameRequest))
+	switch o.Level {
+	case Observe, NextRequest, SameRequest:
+	default:
+		errs = append(errs, fmt.Errorf("level %q: write %s, %s or %s", o.Level, Observe, NextRequest, SameRequest))
 	}
-	if !namespaceForm.MatchString(o.Namespace) {
-		errs = append(errs, fmt.Errorf("namespace %q: write a DNS label", o.Namespace))
+	for what, name := range map[string]string{"namespace": o.Namespace, "gateway": o.Gateway, "listener": o.Listener, "route": o.Route} {
+		if !label.MatchString(name) {
+			errs = append(errs, fmt.Errorf("%s %q: write a DNS label", what, name))
+		}
 	}
 	return errors.Join(errs...)
 }
 
 // possible says what of c Envoy Gateway has no way to do.
 func possible(c *config.Config) error {
-	var errs []error
-	if c.Envoy.FailOpen {
-		errs = append(errs, errors.New("envoy.when_service_down: open is not to be had with Envoy Gateway: its credential injection is "+
-			"of the route that a request begins with, and would send the primary's credential to other providers; use closed"))
+	if !c.Envoy.FailOpen {
+		return nil
 	}
-	if c.Envoy.Listen.Network == "unix" {
-		errs = append(errs, errors.New("envoy.listen: a Gateway listens on a port; write one"))
-	}
-	return errors.Join(errs...)
+	return errors.New("envoy.when_service_down: open is not to be had with Envoy Gateway: its credential injection is of the route " +
+		"that a request begins with, and would send the primary's credential to other providers; use closed")
 }
 
 // indented is a message as YAML for a place n columns in, whose first line is there already.

@@ -92,6 +92,8 @@ type filterPatch struct {
 	Path  string
 	Value proto.Message
 	List  bool // the field is a list, and Value all of it
+
+	Overheard bool // Observe has it too
 }
 
 // HopClusters are Envoy's clusters of the front's rules, each of which leads to the hop.
@@ -119,9 +121,14 @@ func newView(c *config.Config, o Options, p *envoyconf.Pieces) (*view, error) {
 		Managers: []manager{{"front", p.FrontManager}, {"hop", p.HopManager}},
 		Strip:    p.FrontManager.EarlyHeaderMutationExtensions[0],
 		Filter:   filter, FilterPatches: filterPatches(filter),
-		Backends: []backend{{Name: "understudy-hop", Endpoints: []string{`{ip: {address: "192.0.2.1", port: 1}}`}}},
+	}
+	if o.Level != Observe {
+		v.Backends = []backend{{Name: "understudy-hop", Endpoints: []string{`{ip: {address: "192.0.2.1", port: 1}}`}}}
 	}
 	for _, cluster := range p.Clusters {
+		if o.Level == Observe && !isService(cluster.Name) {
+			continue
+		}
 		if err := v.addCluster(c, cluster); err != nil {
 			return nil, err
 		}
@@ -145,10 +152,10 @@ func (v *view) distinct() error {
 func filterPatches(f *extprocv3.ExternalProcessor) []filterPatch {
 	service := f.GrpcService
 	return []filterPatch{
-		{Path: "/forward_rules", Value: f.ForwardRules},
+		{Path: "/forward_rules", Value: f.ForwardRules, Overheard: true},
 		{Path: "/mutation_rules", Value: f.MutationRules},
 		{Path: "/max_message_timeout", Value: f.MaxMessageTimeout},
-		{Path: "/grpc_service/timeout", Value: durationpb.New(0)},
+		{Path: "/grpc_service/timeout", Value: durationpb.New(0), Overheard: true},
 		{Path: "/grpc_service/envoy_grpc/max_receive_message_length", Value: service.GetEnvoyGrpc().MaxReceiveMessageLength},
 		{Path: "/grpc_service/retry_policy/retry_host_predicate", Value: service.RetryPolicy.RetryHostPredicate[0], List: true},
 		{Path: "/grpc_service/retry_policy/host_selection_retry_max_attempts", Value: wrapperspb.Int64(service.RetryPolicy.HostSelectionRetryMaxAttempts)},
@@ -160,7 +167,7 @@ func (v *view) addCluster(c *config.Config, cluster *clusterv3.Cluster) error {
 	switch name := cluster.Name; {
 	case name == "hop":
 		return nil
-	case name == "understudy" || strings.HasPrefix(name, "understudy#"):
+	case isService(name):
 		return v.addService(c, cluster)
 	}
 	b := backend{Name: kubernetesName(cluster.Name), Endpoints: endpoints(cluster)}
@@ -174,6 +181,10 @@ func (v *view) addCluster(c *config.Config, cluster *clusterv3.Cluster) error {
 	v.Backends = append(v.Backends, b)
 	v.Targets = append(v.Targets, target{Cluster: cluster.Name, Backend: b.Name, Filters: options.HttpFilters})
 	return nil
+}
+
+func isService(cluster string) bool {
+	return cluster == "understudy" || strings.HasPrefix(cluster, "understudy#")
 }
 
 // addService: of several replicas each has a backend of its own for its access log, besides the one of all.
