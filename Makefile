@@ -5,7 +5,7 @@ FUZZTIME ?= 10s
 # The race detector needs a C compiler.
 RACE := $(if $(shell command -v cc),-race)
 
-.PHONY: build demo test unit lint fuzz e2e bench-compile
+.PHONY: build demo test unit lint fuzz e2e manifests test-compose test-mesh
 
 build: ## the binary, in bin/
 	go build -o bin/extproc ./cmd/extproc
@@ -13,7 +13,7 @@ build: ## the binary, in bin/
 demo: build ## the whole story on this machine, without accounts
 	bin/extproc demo --envoy "$$(scripts/envoy.sh $(ENVOY_VERSION))"
 
-test: lint unit fuzz e2e ## everything that CI runs
+test: lint unit fuzz e2e ## what every change must pass; CI runs the three below too
 
 lint:
 	@test -z "$$(gofmt -l cmd internal pkg e2e)" || { gofmt -l cmd internal pkg e2e; echo "these files want gofmt"; exit 1; }
@@ -33,3 +33,12 @@ fuzz: ## every fuzz target for FUZZTIME
 
 e2e: ## the real Envoys, the built binary, the official SDKs
 	scripts/e2e.sh
+
+manifests: ## every manifest, alert rule and dashboard below envoy/, without a cluster
+	scripts/manifests.sh
+
+test-compose: ## docker-compose.yaml as it is, in a Docker of its own, driven by the official SDKs
+	scripts/compose.sh
+
+test-mesh: ## Envoy Gateway's control plane and Istio's patch code in front of real Envoys; slow the first time
+	scripts/mesh.sh

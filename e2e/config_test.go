@@ -46,6 +46,7 @@ type fileEnvoy struct {
 	WhenServiceDown string   `yaml:"when_service_down,omitempty"`
 	Services        []string `yaml:"services,omitempty"`
 	CAFile          string   `yaml:"ca_file,omitempty"`
+	XDS             bool     `yaml:"xds,omitempty"`
 
 	TLS map[string]string `yaml:"tls,omitempty"`
 }

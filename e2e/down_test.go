@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -70,11 +71,21 @@ func TestWithoutTheServiceFailOpenReachesThePrimary(t *testing.T) {
 		}
 		s.reachedRight(t, "/v1/models")
 	})
-	t.Run("a client that names a cluster", func(t *testing.T) {
-		steer := map[string]string{"x-llm-cluster": "llm-b-anthropic", "authorization": "Bearer " + clientKey}
-		s.raw(within(t, patience), t, call{path: messages, script: "*=ok", header: steer})
-		s.calls(t, t.Name(), "a:1 b:0")
-		s.reachedRight(t, messages)
+	t.Run("a client that steers", func(t *testing.T) {
+		all := maps.Clone(steering)
+		all["x-llm-internal"] = "steered"
+		for name, value := range all {
+			t.Run(name, func(t *testing.T) {
+				steer := map[string]string{name: value, "authorization": "Bearer " + clientKey}
+				a := s.raw(within(t, patience), t, call{path: messages, chain: "guarded", script: "*=ok", header: steer})
+				if a.status != http.StatusOK {
+					t.Errorf("the client got %d %.300s, %v, want 200", a.status, a.body, a.err)
+				}
+				s.calls(t, t.Name(), "a:1 b:0")
+				s.reachedRight(t, messages)
+			})
+		}
+		formsSteerNothing(t, s, "guarded")
 	})
 	s.back(t, "guarded")
 }

@@ -24,6 +24,8 @@ var steering = map[string]string{
 	"x-envoy-attempt-count":                  "5",
 	"x-envoy-original-path":                  "/elsewhere",
 	"x-envoy-original-host":                  "elsewhere.test",
+	"x-envoy-original-dst-host":              "127.0.0.1:1",
+	"x-envoy-internal":                       "true",
 	"x-envoy-decorator-operation":            "steered",
 	"x-envoy-peer-metadata":                  "steered",
 	"x-envoy-peer-metadata-id":               "steered",
@@ -35,9 +37,17 @@ var steering = map[string]string{
 	"x-llm-attempts":                         "9",
 	"x-llm-degraded":                         "off",
 	"x-llm-fallback-reason":                  "steered",
+	"x-llm-exchange":                         "steered",
+	"x-llm-start":                            "1",
+	"x-llm-tenant":                           "steered",
 	"x-llm-anything":                         "steered",
+	"x-understudy-chain":                     "elsewhere",
+	"x-understudy-credential":                "steered",
 	"x-forwarded-for":                        "127.0.0.1, 10.0.0.1",
 	"x-forwarded-proto":                      "https",
+	"x-forwarded-host":                       "elsewhere.test",
+	"x-forwarded-port":                       "1",
+	"x-forwarded-client-cert":                "By=steered",
 	"x-request-id":                           "11111111-1111-4111-8111-111111111111",
 }
 
@@ -61,8 +71,86 @@ func TestAClientSteersNothing(t *testing.T) {
 // foreign reports whether a header is none of a provider's business, or of a client's.
 func foreign(name string) bool {
 	name = strings.ToLower(name)
-	return strings.HasPrefix(name, "x-llm-") || strings.HasPrefix(name, "x-envoy-") ||
-		slices.Contains([]string{"x-request-id", "x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "via"}, name)
+	return slices.ContainsFunc([]string{"x-llm-", "x-envoy-", "x-understudy-", "x-forwarded-"}, func(p string) bool { return strings.HasPrefix(name, p) }) ||
+		name == "x-request-id" || name == "via"
+}
+
+// forms are how a client may write headers that it hopes nobody removes.
+var forms = []struct {
+	name  string
+	http2 bool
+	write func(r *http.Request, name, value string)
+}{
+	{"in odd case", false, func(r *http.Request, name, value string) { r.Header[oddCase(name)] = []string{value} }},
+	{"on two lines", false, func(r *http.Request, name, value string) { r.Header[name] = []string{value, value} }},
+	{"on two lines in two cases", false, func(r *http.Request, name, value string) {
+		r.Header[name], r.Header[oddCase(name)] = []string{value}, []string{value}
+	}},
+	{"over HTTP/2", true, func(r *http.Request, name, value string) { r.Header[name] = []string{value, value} }},
+	{"as trailers of a chunked body", false, asTrailer},
+	{"as trailers over HTTP/2", true, asTrailer},
+}
+
+// oddCase is a name as nobody writes it: x-LlM-ClUsTeR.
+func oddCase(name string) string {
+	odd := []byte(strings.ToLower(name))
+	for i := 0; i < len(odd); i += 2 {
+		odd[i] = strings.ToUpper(string(odd[i]))[0]
+	}
+	return string(odd)
+}
+
+func asTrailer(r *http.Request, name, value string) {
+	if r.Trailer == nil {
+		r.Trailer, r.ContentLength = http.Header{}, -1
+	}
+	r.Trailer.Set(name, value)
+}
+
+// http2 is a client that speaks HTTP/2 without TLS from the start.
+func http2(t *testing.T) *http.Client {
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// formsSteerNothing checks that in whatever form, all that steers leads to the first target, and only there.
+func formsSteerNothing(t *testing.T, s *Stack, chain string) {
+	for _, form := range forms {
+		t.Run(form.name, func(t *testing.T) {
+			view := *s
+			if form.http2 {
+				view.http = http2(t)
+			}
+			c := call{path: messages, chain: chain, script: "*=ok"}
+			r := view.request(within(t, patience), t, c, strings.NewReader(requestBody(messages, false)))
+			for name, value := range steering {
+				form.write(r, name, value)
+			}
+			if a := view.do(r); a.status != http.StatusOK {
+				t.Errorf("the client got %d %.300s, %v, want 200", a.status, a.body, a.err)
+			}
+			s.calls(t, t.Name(), "a:1 b:0")
+			s.reachedRight(t, messages)
+		})
+	}
+}
+
+func TestNoFormOfAHeaderSteers(t *testing.T) {
+	t.Parallel()
+	formsSteerNothing(t, startStack(t, plan{chains: []chain{{name: "formed", api: "anthropic", on: []string{"a", "b"}}}}), "formed")
+}
+
+// Only the service can say which calls are its own.
+func TestAClientDoesNotPassForUs(t *testing.T) {
+	t.Parallel()
+	s := startStack(t, plan{chains: []chain{{name: "own", api: "anthropic", on: []string{"a", "b"}}}})
+	a := s.raw(within(t, patience), t, call{path: messages, chain: "own", script: "*=ok", header: map[string]string{"x-llm-internal": "steered"}})
+	if a.status < 400 || a.status >= 500 {
+		t.Errorf("the client got %d %.300s, %v, want a refusal", a.status, a.body, a.err)
+	}
+	s.calls(t, t.Name(), "a:0 b:0")
 }
 
 func TestNothingOfOursReachesAProvider(t *testing.T) {

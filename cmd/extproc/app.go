@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -19,12 +21,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
 	"understudy/pkg/admin"
 	"understudy/pkg/config"
+	"understudy/pkg/envoyconf/xds"
 	"understudy/pkg/processor"
 	"understudy/pkg/provider/credential"
 )
@@ -43,6 +48,8 @@ type app struct {
 	ledger    *ledger
 	drills    *drills
 	reloadOK  prometheus.Gauge
+	wires     *wires
+	xds       *xds.Server // nil: Envoy has its configuration from elsewhere
 
 	grpcListener, adminListener net.Listener
 	grpc                        *grpc.Server
@@ -50,6 +57,7 @@ type app struct {
 	admin                       *http.Server
 
 	ready    atomic.Bool
+	quiet    chan struct{} // closed when streams that are no attempts have to end
 	stopping context.CancelFunc
 	wg       sync.WaitGroup
 	failed   chan error
@@ -57,7 +65,7 @@ type app struct {
 
 // newApp opens the store before it listens: until then Envoy goes to other replicas.
 func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
-	creds, err := serverCredentials(cfg.Server.TLS)
+	wires, err := newWires(cfg.Server, log)
 	if err != nil {
 		return nil, err
 	}
@@ -68,10 +76,12 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 		processor: processor.New(cfg, processor.NewMetrics(reg), log),
 		reloadOK: prometheus.NewGauge(prometheus.GaugeOpts{Name: "understudy_config_reload_success",
 			Help: "Whether the last reload of the config was used (1) or refused (0)."}),
-		grpc:   grpc.NewServer(append(grpcOptions(cfg.Server), creds...)...),
+		wires:  wires,
 		health: health.NewServer(),
+		quiet:  make(chan struct{}),
 		failed: make(chan error, 2),
 	}
+	a.grpc = grpc.NewServer(append(a.grpcOptions(), lostEnvoys(cfg)...)...)
 	a.creds = credential.New(cfg, nil, log)
 	a.processor.Use(cfg, a.creds)
 	a.calls = newCalls(a.processor, log)
@@ -90,10 +100,13 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 		return nil, err
 	}
 	a.ledger = newLedger(a.shared.store, a.processor, reg, log)
-	if a.grpcListener, err = listen(cfg.Server.GRPC); err != nil {
+	if a.xds, err = newControlPlane(cfg, reg, log); err != nil {
+		return nil, err
+	}
+	if a.grpcListener, err = listen(cfg.Server.GRPC, cfg.Server.SocketMode); err != nil {
 		return nil, fmt.Errorf("server.grpc: %w", err)
 	}
-	if a.adminListener, err = listen(cfg.Server.Admin); err != nil {
+	if a.adminListener, err = listen(cfg.Server.Admin, cfg.Server.SocketMode); err != nil {
 		return nil, fmt.Errorf("server.admin: %w", err)
 	}
 	a.register(reg)
@@ -118,12 +131,26 @@ func (a *app) release() error {
 // register puts everything where it can be asked for.
 func (a *app) register(reg *prometheus.Registry) {
 	a.reloadOK.Set(1)
-	reg.MustRegister(a.reloadOK, a.calls.probes, newStatusCollector(a.calls.feeds), newReadyCollector(a.processor), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	reg.MustRegister(a.reloadOK, a.wires.ok, a.wires.expiry, a.calls.probes, newStatusCollector(a.calls.feeds), newReadyCollector(a.processor), prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "understudy_store_up", Help: "Whether the store answers (1) or this replica runs on its own state (0)."}, a.storeUp))
 	extproc.RegisterExternalProcessorServer(a.grpc, a.processor)
 	als.RegisterAccessLogServiceServer(a.grpc, &processor.AccessLog{Processor: a.processor})
 	healthpb.RegisterHealthServer(a.grpc, a.health)
-	a.admin = &http.Server{Handler: admin.Handler(a.offers(reg)), ReadHeaderTimeout: 10 * time.Second}
+	if a.xds != nil {
+		a.xds.Register(a.grpc)
+	}
+	a.admin = a.adminServer(admin.Handler(a.offers(reg)))
+}
+
+// adminServer serves h to those whom server.admin_tls lets in.
+func (a *app) adminServer(h http.Handler) *http.Server {
+	if l := a.wires.admin; l != nil {
+		a.adminListener = tls.NewListener(a.adminListener, l.config())
+		if l.files.ClientCA != "" {
+			h = vouched(h)
+		}
+	}
+	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)}
 }
 
 // offers is what the admin listener serves.
@@ -158,18 +185,24 @@ func (a *app) storeUp() float64 {
 
 // grpcOptions sizes the server for Envoy. The windows are measured: with gRPC's defaults forty slow readers
 // stalled everybody on their connection for seconds.
-func grpcOptions(s config.Server) []grpc.ServerOption {
+func (a *app) grpcOptions() []grpc.ServerOption {
+	creds := insecure.NewCredentials()
+	if l := a.wires.grpc; l != nil {
+		creds = credentials.NewTLS(l.config())
+	}
 	return []grpc.ServerOption{
+		grpc.Creds(creds),
+		grpc.StreamInterceptor(a.untilQuiet),
 		grpc.InitialWindowSize(256 << 10),
 		grpc.InitialConnWindowSize(16 << 20),
-		grpc.MaxRecvMsgSize(int(s.MaxBody) + 8<<20),
+		grpc.MaxRecvMsgSize(int(a.cfg.Server.MaxBody) + 8<<20),
 		// Envoy pings every second to notice a frozen replica; gRPC's default calls that abuse.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 100 * time.Millisecond, PermitWithoutStream: true}),
 	}
 }
 
-// listen binds an address; a socket file is for its owner only, and one that a dead process left is replaced.
-func listen(a config.Address) (net.Listener, error) {
+// listen binds an address; a socket file gets a mode, and one that a dead process left is replaced.
+func listen(a config.Address, mode fs.FileMode) (net.Listener, error) {
 	if a.Network != "unix" {
 		return net.Listen(a.Network, a.Addr)
 	}
@@ -184,7 +217,7 @@ func listen(a config.Address) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return l, os.Chmod(a.Addr, 0o600)
+	return l, os.Chmod(a.Addr, mode)
 }
 
 func (a *app) isReady() error {
@@ -206,6 +239,7 @@ func (a *app) start() {
 	a.wg.Go(func() { a.fail(a.grpc.Serve(processor.Listener(a.grpcListener))) })
 	a.wg.Go(func() { a.fail(a.admin.Serve(a.adminListener)) })
 	a.wg.Go(func() { a.watch(ctx, a.cfg) })
+	a.wg.Go(func() { a.wires.watch(ctx) })
 	a.ready.Store(true)
 }
 
@@ -222,12 +256,7 @@ func (a *app) stop(drain time.Duration) error {
 	a.health.Shutdown()
 	a.stopping()
 	caughtUp := a.stopCatchingUp(drain)
-	a.wg.Go(a.grpc.GracefulStop)
-	if !a.within(drain, a.processor.Wait) {
-		a.processor.Drain()
-		a.within(settle, a.processor.Wait)
-	}
-	a.grpc.Stop()
+	a.drain(drain)
 	errJobs := <-caughtUp
 	a.shared.stop()
 	a.calls.stop()
@@ -237,6 +266,48 @@ func (a *app) stop(drain time.Duration) error {
 	a.wg.Wait()
 	a.creds.Stop()
 	return err
+}
+
+// drain tells Envoy to go elsewhere, serves what is here or on its way for at most d, and ends the rest honestly.
+func (a *app) drain(d time.Duration) {
+	left := make(chan struct{}) // every connection has heard of it and is at its end
+	a.wg.Go(func() {
+		a.grpc.GracefulStop()
+		close(left)
+	})
+	served := a.within(d, func(ctx context.Context) error {
+		if err := a.processor.Wait(ctx); err != nil {
+			return err
+		}
+		close(a.quiet)
+		select {
+		case <-left:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	if !served {
+		a.processor.Drain()
+		a.within(settle, a.processor.Wait)
+	}
+	a.grpc.Stop()
+}
+
+// untilQuiet ends streams that last as long as Envoy does (its access log, for one) once no attempt needs them: they
+// would keep their connections open, and nobody could tell whether Envoy has heard that it must go elsewhere.
+func (a *app) untilQuiet(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+	if info.FullMethod == extproc.ExternalProcessor_Process_FullMethodName {
+		return next(srv, stream)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- next(srv, stream) }() // its stream ends when this returns
+	select {
+	case err := <-ended:
+		return err
+	case <-a.quiet:
+		return nil
+	}
 }
 
 // stopCatchingUp begins no more jobs; those in flight have as long as other requests.
@@ -268,6 +339,9 @@ func (a *app) unchangeable(next *config.Config) error {
 	}
 	if !reflect.DeepEqual(a.cfg.Store, next.Store) {
 		errs = append(errs, errors.New("store: "+why))
+	}
+	if a.cfg.Envoy.XDS != next.Envoy.XDS {
+		errs = append(errs, errors.New("envoy.xds: "+why))
 	}
 	return errors.Join(errs...)
 }

@@ -14,8 +14,9 @@ import (
 // a fault.
 var imports = map[string][]string{
 	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade",
-		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/drill", "pkg/envoyconf", "pkg/fleet", "pkg/once", "pkg/processor", "pkg/provider/credential",
-		"pkg/recovery", "pkg/store", "pkg/token"},
+		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/drill", "pkg/envoyconf", "pkg/envoyconf/attach", "pkg/envoyconf/audit", "pkg/envoyconf/gateway",
+		"pkg/envoyconf/istio", "pkg/envoyconf/xds", "pkg/fleet", "pkg/once", "pkg/processor", "pkg/provider/credential", "pkg/recovery", "pkg/store",
+		"pkg/token"},
 	"pkg/once":         {"pkg/store"},
 	"pkg/chain/budget": {"pkg/classify", "pkg/config", "pkg/store"},
 	"pkg/processor": {"pkg/chain", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade", "pkg/drill", "pkg/once",
@@ -38,6 +39,11 @@ var imports = map[string][]string{
 	"pkg/classify/jsonscan":       {},
 	"pkg/classify/sse":            {},
 	"pkg/envoyconf":               {"pkg/config", "pkg/provider"},
+	"pkg/envoyconf/attach":        {"pkg/config", "pkg/envoyconf"},
+	"pkg/envoyconf/gateway":       {"pkg/config", "pkg/envoyconf"},
+	"pkg/envoyconf/istio":         {"pkg/config", "pkg/envoyconf", "pkg/envoyconf/attach"},
+	"pkg/envoyconf/audit":         {"pkg/config", "pkg/envoyconf"},
+	"pkg/envoyconf/xds":           {"pkg/config", "pkg/envoyconf"},
 	"pkg/config":                  {},
 	"pkg/admin":                   {},
 	"pkg/store":                   {},
@@ -47,8 +53,8 @@ var imports = map[string][]string{
 // owners says which packages alone may import an outside module.
 var owners = map[string][]string{
 	"github.com/sony/gobreaker/v2":           {"pkg/chain/breaker"},
-	"github.com/envoyproxy/go-control-plane": {"cmd/extproc", "pkg/processor", "pkg/envoyconf"},
-	"google.golang.org/grpc":                 {"cmd/extproc", "pkg/processor"},
+	"github.com/envoyproxy/go-control-plane": {"cmd/extproc", "pkg/processor", "pkg/envoyconf", "pkg/envoyconf/attach", "pkg/envoyconf/audit", "pkg/envoyconf/gateway", "pkg/envoyconf/istio", "pkg/envoyconf/xds"},
+	"google.golang.org/grpc":                 {"cmd/extproc", "pkg/processor", "pkg/envoyconf/xds"},
 	"go.yaml.in/yaml/v3":                     {"pkg/config"},
 	"github.com/nats-io":                     {"pkg/store"},
 	"golang.org/x/time":                      {"pkg/recovery"},

@@ -58,7 +58,7 @@ func newDrills(s *store.Store, p *processor.Processor, log *slog.Logger) (*drill
 	}
 	if at := p.Book().Config.Drill.Listen; at != (config.Address{}) {
 		var err error
-		if d.listener, err = listen(at); err != nil {
+		if d.listener, err = listen(at, p.Book().Config.Server.SocketMode); err != nil {
 			return nil, fmt.Errorf("drill.listen: %w", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 )
 
@@ -46,10 +47,14 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"serve", "serve -c FILE", "run the service (the default command)", serve},
-		{"check", "check -c FILE", "validate a config file", check},
-		{"envoy", "envoy -c FILE [--hop internal|tcp|uds]", "print a complete Envoy bootstrap for a config file", envoy},
+		{"check", "check -c FILE [--envoy ADMIN_URL]", "validate a config file, and a running Envoy against it", check},
+		{"envoy", "envoy -c FILE [--hop internal|tcp|uds] [--xds] [--sds DIR]", "print a complete Envoy bootstrap for a config file, or what asks the service for the rest", envoy},
+		{"envoy attach", "envoy attach --for static|gateway|istio [--level same-request|next-request|observe] -c FILE", "print what to add to an Envoy that runs already", attachTo},
 		{"classify", "classify [--api anthropic|openai|gemini] [--asked-tier T] [--chunk N] FILE…", "say what recorded answers really were", classifyFiles},
 		{"demo", "demo [--envoy PATH]", "the whole story on one machine, without accounts", demo},
+		{"demo provider", "demo provider --listen ADDR --control ADDR --schedule ACTS [--name NAME]", "a scripted provider that fails by schedule, or as told", demoProvider},
+		{"demo traffic", "demo traffic --gateway URL [--every DURATION] [--admin ADDR]", "calls of both dialects without end", demoTraffic},
+		{"health", "health [--admin URL]", "ask a running process whether it is ready", healthOf},
 		{"version", "version", "print versions", version},
 	}
 }
@@ -58,6 +63,12 @@ func run(ctx context.Context, args []string, io std) int {
 	name := "serve"
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
 		name, args = args[0], args[1:]
+	}
+	if len(args) > 0 && slices.ContainsFunc(commands(), func(c command) bool { return c.name == name+" "+args[0] }) {
+		name, args = name+" "+args[0], args[1:]
+	}
+	if name == "envoy" && len(args) > 0 && args[0] == "attach" {
+		name, args = "envoy attach", args[1:]
 	}
 	for _, c := range commands() {
 		if c.name == name {

@@ -54,12 +54,14 @@ func (a *app) watch(ctx context.Context, cfg *config.Config) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			a.retire(ctx)
 			if !w.Changed() {
 				continue
 			}
 		case <-hup:
 		}
 		a.reload(ctx, cfg.File)
+		w.Follow(a.processor.Book().Config)
 	}
 }
 
@@ -68,6 +70,9 @@ func (a *app) reload(ctx context.Context, file string) {
 	next, err := config.Load(file)
 	if err == nil {
 		err = a.unchangeable(next)
+	}
+	if err == nil {
+		err = a.prepare(ctx, next)
 	}
 	if err != nil {
 		a.reloadOK.Set(0)

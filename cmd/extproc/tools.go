@@ -5,10 +5,15 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"runtime/debug"
+
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 
 	"understudy/pkg/config"
 	"understudy/pkg/envoyconf"
+	"understudy/pkg/envoyconf/xds"
 )
 
 // load reads a config file and tells its faults.
@@ -22,23 +27,11 @@ func load(file string, io std) (*config.Config, error) {
 	return cfg, err
 }
 
-func check(_ context.Context, args []string, io std) error {
-	f := flag.NewFlagSet("check", flag.ContinueOnError)
-	file, err := configFlag(f, args)
-	if err != nil {
-		return err
-	}
-	cfg, err := load(file, io)
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(io.out, "%s: fine: %d chains, %d targets, %d providers\n", file, len(cfg.Chains), len(cfg.Targets), len(cfg.Providers))
-	return nil
-}
-
 func envoy(_ context.Context, args []string, io std) error {
 	f := flag.NewFlagSet("envoy", flag.ContinueOnError)
 	kind := f.String("hop", "internal", "how the front reaches the hop")
+	sds := f.String("sds", "", "write the files of envoy.tls.sds to this folder instead")
+	ask := f.Bool("xds", false, "the little with which Envoy asks the service for the rest")
 	file, err := configFlag(f, args)
 	if err != nil {
 		return err
@@ -51,7 +44,10 @@ func envoy(_ context.Context, args []string, io std) error {
 	if err != nil {
 		return err
 	}
-	boot, err := envoyconf.Bootstrap(cfg, hop)
+	if *sds != "" {
+		return writeSDS(cfg, *sds)
+	}
+	boot, err := bootstrap(cfg, hop, *ask)
 	if err != nil {
 		return err
 	}
@@ -60,6 +56,28 @@ func envoy(_ context.Context, args []string, io std) error {
 		return err
 	}
 	_, err = io.out.Write(out)
+	return err
+}
+
+func bootstrap(cfg *config.Config, hop envoyconf.Hop, ask bool) (*bootstrapv3.Bootstrap, error) {
+	switch {
+	case !ask:
+		return envoyconf.Bootstrap(cfg, hop)
+	case !cfg.Envoy.XDS:
+		return nil, errors.New("envoy.xds is not set: the service would not answer this Envoy")
+	}
+	return xds.Bootstrap(cfg, hop)
+}
+
+// writeSDS writes what Envoy finds in the folder envoy.tls.sds. They hold paths, and nothing secret.
+func writeSDS(cfg *config.Config, dir string) error {
+	files, err := envoyconf.SDS(cfg)
+	if err == nil && len(files) == 0 {
+		err = errors.New("envoy.tls.sds is not set: Envoy would not look for these files")
+	}
+	for name, data := range files {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+	}
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/url"
 	"time"
 )
 
@@ -52,7 +53,7 @@ func (ca *CA) Pool() *x509.CertPool {
 	return pool
 }
 
-// Leaf is a server and client certificate for the given DNS names and IP addresses.
+// Leaf is a server and client certificate for the given DNS names, IP addresses and spiffe:// identities.
 func (ca *CA) Leaf(names ...string) (*tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -67,6 +68,8 @@ func (ca *CA) Leaf(names ...string) (*tls.Certificate, error) {
 	for _, name := range names {
 		if ip := net.ParseIP(name); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
+		} else if id, err := url.Parse(name); err == nil && id.Scheme == "spiffe" {
+			template.URIs = append(template.URIs, id)
 		} else {
 			template.DNSNames = append(template.DNSNames, name)
 		}

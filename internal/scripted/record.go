@@ -89,6 +89,14 @@ func (p *Provider) Requests(id string) []Request {
 	return copies
 }
 
+// Forget drops the requests kept so far, which a provider that plays for days must do.
+func (p *Provider) Forget() {
+	p.log.mu.Lock()
+	defer p.log.mu.Unlock()
+	p.log.all = nil
+	clear(p.log.byID)
+}
+
 // Count is how many requests of a script id have come; "" counts all.
 func (p *Provider) Count(id string) int {
 	return p.count(id, func(*Request) bool { return true })

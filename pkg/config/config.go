@@ -4,6 +4,7 @@
 package config
 
 import (
+	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
@@ -39,9 +40,11 @@ type Config struct {
 type Server struct {
 	GRPC            Address
 	Admin           Address
-	TLS             *ServerTLS // nil: plaintext
-	MaxBody         int64      // bytes of one request body
-	MaxInflightBody int64      // bytes of all request bodies and held answers together
+	TLS             *ServerTLS  // of GRPC; nil: plaintext
+	AdminTLS        *ServerTLS  // of Admin; nil: plaintext
+	SocketMode      fs.FileMode // of the socket files
+	MaxBody         int64       // bytes of one request body
+	MaxInflightBody int64       // bytes of all request bodies and held answers together
 	Drain           time.Duration
 	AdminToken      Secret // for changes over the admin listener; needed where that is not loopback
 }
@@ -68,9 +71,10 @@ func localHost(host string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// ServerTLS is mutual TLS on the gRPC port. ClientNames, when not empty, lists the SANs (DNS or URI) let in.
+// ServerTLS is TLS on a listener, mutual where there is a ClientCA. ClientNames, when not empty, lists the SANs (DNS or
+// URI) let in.
 type ServerTLS struct {
-	Cert, Key, ClientCA string // paths
+	Cert, Key, ClientCA string // paths; ClientCA may be ""
 	ClientNames         []string
 }
 
@@ -83,10 +87,12 @@ type Envoy struct {
 	Services []Address  // the replicas of this service; the default is Server.GRPC
 	TLS      *ClientTLS // Envoy's certificate towards the service; needed when Server.TLS is set
 	CAFile   string     // the system trust store on Envoy's machine
+	XDS      bool       // the gRPC port tells Envoy its part of this config
 }
 
-// ClientTLS is what Envoy presents to, and expects of, the gRPC port.
-type ClientTLS struct{ Cert, Key, CA, ServerName string }
+// ClientTLS is what Envoy presents to, and expects of, the gRPC port. SDS is the folder, on Envoy's machine, of the two
+// files by which it follows changes of the others; "" where it reads them once.
+type ClientTLS struct{ Cert, Key, CA, ServerName, SDS string }
 
 // API is a dialect.
 type API string

@@ -25,44 +25,57 @@ const maxValues = 50_000
 //
 // yaml's own decoding stops short of this: it reports neither paths nor duplicate keys together with unknown ones.
 type reader struct {
-	file   string
-	lines  map[string]int      // of each path that the file sets
+	file   string              // that is read now; the main one before and after
+	places map[string]place    // of each path that a file sets, the first where several do
 	keys   map[string][]string // of each path that is a map of named things, in the order of the file
 	wrong  map[string]bool     // paths with a fault
 	values int                 // read so far
 	faults Faults
 }
 
+// place is where something stands.
+type place struct {
+	file string
+	line int // from 1
+}
+
+func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
+
 func newReader(file string) *reader {
 	return &reader{
-		file:  file,
-		lines: map[string]int{"": 1},
-		keys:  map[string][]string{},
-		wrong: map[string]bool{},
+		file:   file,
+		places: map[string]place{"": {file, 1}},
+		keys:   map[string][]string{},
+		wrong:  map[string]bool{},
 	}
 }
 
 func (r *reader) fault(path, format string, args ...any) {
-	r.faultAt(r.line(path), path, format, args...)
+	r.tell(r.place(path), path, format, args...)
 }
 
+// faultAt is a fault in the file that is read now.
 func (r *reader) faultAt(line int, path, format string, args ...any) {
+	r.tell(place{r.file, line}, path, format, args...)
+}
+
+func (r *reader) tell(at place, path, format string, args ...any) {
 	r.wrong[path] = true
-	r.faults = append(r.faults, Fault{File: r.file, Line: line, Path: path, Msg: fmt.Sprintf(format, args...)})
+	r.faults = append(r.faults, Fault{File: at.file, Line: at.line, Path: path, Msg: fmt.Sprintf(format, args...)})
 }
 
 // has reports whether the file sets the path, rightly or wrongly.
 func (r *reader) has(path string) bool {
-	_, ok := r.lines[path]
+	_, ok := r.places[path]
 	return ok
 }
 
-// line is where the path, or the nearest thing around it, stands.
-func (r *reader) line(path string) int {
+// place is where the path, or the nearest thing around it, stands.
+func (r *reader) place(path string) place {
 	for !r.has(path) {
 		path = path[:max(0, strings.LastIndexAny(path, ".["))]
 	}
-	return r.lines[path]
+	return r.places[path]
 }
 
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_/:@-]+$`)
@@ -82,11 +95,20 @@ func index(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }
 
 // read fills f and reports whether it could read all of it, rightly or wrongly.
 func (r *reader) read(data []byte, f *fileRoot) bool {
+	doc, ok := r.document(data)
+	if doc != nil {
+		r.value("", doc, reflect.ValueOf(f).Elem())
+	}
+	return ok && r.values <= maxValues
+}
+
+// document is the one of a file, nil where there is none, and whether it is YAML.
+func (r *reader) document(data []byte) (doc *yaml.Node, ok bool) {
 	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc, second yaml.Node
-	if err := dec.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
+	var first, second yaml.Node
+	if err := dec.Decode(&first); err != nil && !errors.Is(err, io.EOF) {
 		r.syntax(err)
-		return false
+		return nil, false
 	}
 	switch err := dec.Decode(&second); {
 	case err == nil:
@@ -94,10 +116,10 @@ func (r *reader) read(data []byte, f *fileRoot) bool {
 	case !errors.Is(err, io.EOF):
 		r.syntax(err)
 	}
-	if len(doc.Content) == 1 {
-		r.value("", doc.Content[0], reflect.ValueOf(f).Elem())
+	if len(first.Content) == 1 {
+		doc = first.Content[0]
 	}
-	return r.values <= maxValues
+	return doc, true
 }
 
 var yamlLine = regexp.MustCompile(`^yaml: line (\d+): `)
@@ -168,7 +190,11 @@ func (r *reader) object(path string, n *yaml.Node, v reflect.Value) {
 func (r *reader) named(path string, n *yaml.Node, v reflect.Value) {
 	start := v.MapIndex(reflect.ValueOf("*")).Elem()
 	out := reflect.MakeMap(v.Type())
-	r.entries(path, n, func(key string, _ int, val *yaml.Node) {
+	r.entries(path, n, func(key string, line int, val *yaml.Node) {
+		if first := r.places[at(path, key)]; first.file != r.file {
+			r.faultAt(line, at(path, key), "set twice, first in %s: no file changes what another says", first)
+			return
+		}
 		elem := reflect.New(start.Type())
 		elem.Elem().Set(start)
 		r.value(at(path, key), val, elem.Elem())
@@ -199,7 +225,7 @@ func (r *reader) list(path string, n *yaml.Node, v reflect.Value) {
 	}
 	out := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
 	for i, item := range n.Content {
-		r.lines[index(path, i)] = item.Line
+		r.places[index(path, i)] = place{r.file, item.Line}
 		r.value(index(path, i), item, out.Index(i))
 	}
 	v.Set(out)
@@ -226,7 +252,9 @@ func (r *reader) entries(path string, n *yaml.Node, each func(key string, line i
 			continue
 		}
 		first[key] = line
-		r.lines[at(path, key)] = line
+		if !r.has(at(path, key)) {
+			r.places[at(path, key)] = place{r.file, line}
+		}
 		each(key, line, n.Content[i+1])
 	}
 }

@@ -23,7 +23,8 @@ func (f Fault) Error() string {
 	return fmt.Sprintf("%s:%d: %s: %s", f.File, f.Line, f.Path, f.Msg)
 }
 
-// Faults is everything that is wrong in a file, sorted by line. It is never empty when it is an error.
+// Faults is everything that is wrong: of the main file, then of each that it includes, sorted by line. It is never
+// empty when it is an error.
 type Faults []Fault
 
 // Error is one fault a line.
@@ -44,6 +45,14 @@ func (fs Faults) Unwrap() []error {
 	return errs
 }
 
-func (fs Faults) sort() {
-	slices.SortStableFunc(fs, func(a, b Fault) int { return cmp.Compare(a.Line, b.Line) })
+func (fs Faults) sort(main string) {
+	rank := func(f Fault) string { // no file's name sorts before the main one's
+		if f.File == main {
+			return ""
+		}
+		return f.File
+	}
+	slices.SortStableFunc(fs, func(a, b Fault) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Line, b.Line))
+	})
 }

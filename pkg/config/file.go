@@ -12,6 +12,7 @@ type size int64
 type rate float64
 
 type fileRoot struct {
+	Include       string                   `yaml:"include"`
 	Server        fileServer               `yaml:"server"`
 	Envoy         fileEnvoy                `yaml:"envoy"`
 	Providers     map[string]*fileProvider `yaml:"providers"`
@@ -31,6 +32,8 @@ type fileServer struct {
 	GRPC            string        `yaml:"grpc"`
 	Admin           string        `yaml:"admin"`
 	TLS             fileServerTLS `yaml:"tls"`
+	AdminTLS        fileServerTLS `yaml:"admin_tls"`
+	SocketMode      string        `yaml:"socket_mode"`
 	Insecure        bool          `yaml:"insecure"`
 	MaxBody         size          `yaml:"max_body"`
 	MaxInflightBody size          `yaml:"max_inflight_body"`
@@ -53,6 +56,7 @@ type fileEnvoy struct {
 	Services        []string      `yaml:"services"`
 	TLS             fileClientTLS `yaml:"tls"`
 	CAFile          string        `yaml:"ca_file"`
+	XDS             bool          `yaml:"xds"`
 }
 
 type fileClientTLS struct {
@@ -60,6 +64,7 @@ type fileClientTLS struct {
 	Key        string `yaml:"key"`
 	CA         string `yaml:"ca"`
 	ServerName string `yaml:"server_name"`
+	SDS        string `yaml:"sds"`
 }
 
 type fileProvider struct {
@@ -330,6 +335,7 @@ func defaults() fileRoot {
 		Server: fileServer{
 			GRPC:            "127.0.0.1:9002",
 			Admin:           "127.0.0.1:9003",
+			SocketMode:      "0600",
 			MaxBody:         32 << 20,
 			MaxInflightBody: 1 << 30,
 			Drain:           30 * time.Second,

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"io/fs"
 	"net"
 	"net/netip"
 	"net/url"
@@ -18,7 +19,9 @@ func (c *compiler) server() {
 	s := Server{
 		GRPC:            c.address("server.grpc", f.GRPC),
 		Admin:           c.address("server.admin", f.Admin),
-		TLS:             c.serverTLS(),
+		TLS:             c.listenerTLS("server.tls", f.TLS),
+		AdminTLS:        c.listenerTLS("server.admin_tls", f.AdminTLS),
+		SocketMode:      c.socketMode(),
 		MaxBody:         int64(f.MaxBody),
 		MaxInflightBody: int64(f.MaxInflightBody),
 		Drain:           f.Drain,
@@ -30,6 +33,9 @@ func (c *compiler) server() {
 		c.fault("server.grpc", "%s is open to the network and its replies carry credentials: "+
 			"set server.tls with client_ca, or insist with server.insecure: true", s.GRPC)
 	}
+	if s.TLS != nil && !c.has("envoy.tls") {
+		c.fault("server.tls", "Envoy would still speak plaintext: set envoy.tls too")
+	}
 	if s.MaxBody > maxBodyLimit {
 		c.fault("server.max_body", "must be at most 1GiB")
 	}
@@ -40,21 +46,30 @@ func (c *compiler) server() {
 	c.out.Server = s
 }
 
-func (c *compiler) serverTLS() *ServerTLS {
-	f := &c.f.Server.TLS
-	if !c.has("server.tls") || c.wrong["server.tls"] {
+func (c *compiler) listenerTLS(path string, f fileServerTLS) *ServerTLS {
+	if !c.has(path) || c.wrong[path] {
 		return nil
 	}
-	c.required("server.tls.cert", f.Cert)
-	c.required("server.tls.key", f.Key)
+	c.required(path+".cert", f.Cert)
+	c.required(path+".key", f.Key)
 	if f.ClientCA == "" && len(f.ClientNames) > 0 {
-		c.fault("server.tls.client_names", "says nothing without client_ca: set it")
+		c.fault(path+".client_names", "says nothing without client_ca: set it")
 	}
-	c.distinct("server.tls.client_names", f.ClientNames)
-	if !c.has("envoy.tls") {
-		c.fault("server.tls", "Envoy would still speak plaintext: set envoy.tls too")
-	}
+	c.distinct(path+".client_names", f.ClientNames)
 	return &ServerTLS{Cert: f.Cert, Key: f.Key, ClientCA: f.ClientCA, ClientNames: f.ClientNames}
+}
+
+// socketMode never lets in everybody on the machine: replies over server.grpc carry credentials.
+func (c *compiler) socketMode() fs.FileMode {
+	f := &c.f.Server
+	c.oneOf("server.socket_mode", f.SocketMode, "0600", "0660")
+	if c.has("server.socket_mode") && !strings.HasPrefix(f.GRPC, "unix:") && !strings.HasPrefix(f.Admin, "unix:") {
+		c.fault("server.socket_mode", "says nothing: neither server.grpc nor server.admin is a socket")
+	}
+	if f.SocketMode == "0660" {
+		return 0o660
+	}
+	return 0o600
 }
 
 func (c *compiler) envoy() {
@@ -68,6 +83,7 @@ func (c *compiler) envoy() {
 		Services: c.replicas("envoy.services", f.Services, "server.grpc", c.out.Server.GRPC),
 		TLS:      c.clientTLS(),
 		CAFile:   f.CAFile,
+		XDS:      f.XDS,
 	}
 	c.bindable("envoy.listen", e.Listen, false)
 	c.bindable("envoy.admin", e.Admin, true)
@@ -137,7 +153,10 @@ func (c *compiler) clientTLS() *ClientTLS {
 	if !c.has("server.tls") {
 		c.fault("envoy.tls", "the service would speak plaintext: set server.tls too")
 	}
-	return &ClientTLS{Cert: f.Cert, Key: f.Key, CA: f.CA, ServerName: f.ServerName}
+	if f.SDS != "" && !path.IsAbs(f.SDS) || f.SDS == "" && c.has("envoy.tls.sds") && !c.wrong["envoy.tls.sds"] {
+		c.fault("envoy.tls.sds", "must be the absolute path of a folder on Envoy's machine")
+	}
+	return &ClientTLS{Cert: f.Cert, Key: f.Key, CA: f.CA, ServerName: f.ServerName, SDS: f.SDS}
 }
 
 func (c *compiler) gateway(listen Address) *url.URL {

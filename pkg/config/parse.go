@@ -16,22 +16,26 @@ func Load(path string) (*Config, error) {
 	return Parse(path, data)
 }
 
-// Parse compiles data; file is its name in messages and for a Watcher. An error is Faults: everything that is wrong, at once.
+// Parse compiles data; file is its name in messages, for a Watcher, and where what it includes is looked for. An error is
+// Faults: everything that is wrong, at once.
 //
-// The secrets that the file names are read here. One that is absent is not a fault: its targets cannot be used, and
+// The files that it includes and the secrets that they name are read here. One that is absent is not a fault: its targets cannot be used, and
 // Secret.Value says why.
 func Parse(file string, data []byte) (*Config, error) {
 	c := &compiler{reader: newReader(file), f: defaults(), secrets: map[string]Secret{}}
+	var more []source
 	if len(data) > maxFile {
 		c.fault("", "larger than %d bytes", maxFile)
 	} else if c.read(data, &c.f) {
+		more = c.included()
+		c.include(more)
 		c.compile()
 	}
 	if len(c.faults) > 0 {
-		c.faults.sort()
+		c.faults.sort(file)
 		return nil, c.faults
 	}
-	c.out.File, c.out.Hash = file, hash(data, c.secrets)
+	c.out.File, c.out.Hash = file, hash(data, more, c.secrets)
 	c.out.refs = slices.Sorted(maps.Keys(c.secrets))
 	return &c.out, nil
 }

@@ -198,15 +198,19 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			TLS: &ServerTLS{
 				Cert: "/etc/u/tls.crt", Key: "/etc/u/tls.key", ClientCA: "/etc/u/ca.crt", ClientNames: []string{"envoy.mesh"},
 			},
-			MaxBody: 4 << 20, MaxInflightBody: 64 << 20, Drain: 5 * time.Second,
+			AdminTLS: &ServerTLS{
+				Cert: "/etc/u/admin.crt", Key: "/etc/u/admin.key", ClientCA: "/etc/u/admin-ca.crt", ClientNames: []string{"prometheus.mesh"},
+			},
+			SocketMode: 0o660,
+			MaxBody:    4 << 20, MaxInflightBody: 64 << 20, Drain: 5 * time.Second,
 			AdminToken: secretOf(t, "file:/nowhere/token"),
 		},
 		Envoy: Envoy{
 			Listen: Address{"tcp", "0.0.0.0:8080"}, Admin: Address{"tcp", "127.0.0.1:8081"},
 			Gateway: &url.URL{Scheme: "http", Host: "front.mesh:8080"}, FailOpen: true,
 			Services: []Address{{"tcp", "u1.mesh:7002"}, {"tcp", "u2.mesh:7002"}},
-			TLS:      &ClientTLS{"/etc/e/tls.crt", "/etc/e/tls.key", "/etc/e/ca.crt", "understudy.mesh"},
-			CAFile:   "/etc/ssl/cert.pem",
+			TLS:      &ClientTLS{"/etc/e/tls.crt", "/etc/e/tls.key", "/etc/e/ca.crt", "understudy.mesh", "/etc/e/sds"},
+			CAFile:   "/etc/ssl/cert.pem", XDS: true,
 		},
 		Providers: map[string]*Provider{
 			"anthropic": anthropic, "openai": openai, "byo": byo, "gemini": gemini, "bedrock": bedrock, "vertex": vertex,

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// sources writes a config file with one secret file and returns both paths.
-func sources(t *testing.T) (file, key string) {
+// watched writes a config file with one secret file and returns both paths.
+func watched(t *testing.T) (file, key string) {
 	dir := t.TempDir()
 	key = write(t, filepath.Join(dir, "key"), "sk-1")
 	file = write(t, filepath.Join(dir, "u.yaml"), `
@@ -29,7 +29,7 @@ func load(t *testing.T, file string) *Config {
 }
 
 func TestWatcherSeesTheFileAndItsSecrets(t *testing.T) {
-	file, key := sources(t)
+	file, key := watched(t)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestWatcherSeesTheFileAndItsSecrets(t *testing.T) {
 }
 
 func TestWatcherTellsEachChangeOnce(t *testing.T) {
-	file, key := sources(t)
+	file, key := watched(t)
 	w := NewWatcher(load(t, file))
 	expect := func(after string, want bool) {
 		t.Helper()
@@ -87,7 +87,7 @@ func TestWatcherTellsEachChangeOnce(t *testing.T) {
 }
 
 func TestHashChangesWithTheSecret(t *testing.T) {
-	file, key := sources(t)
+	file, key := watched(t)
 	first := load(t, file)
 	write(t, key, "sk-2")
 	second := load(t, file)
@@ -100,7 +100,7 @@ func TestHashChangesWithTheSecret(t *testing.T) {
 }
 
 func TestHashChangesWithEveryLineOfTheKeys(t *testing.T) {
-	file, _ := sources(t)
+	file, _ := watched(t)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -122,5 +122,36 @@ func TestHashChangesWithEveryLineOfTheKeys(t *testing.T) {
 		if got := w.Changed(); got != step.want {
 			t.Errorf("Changed() after %s = %t, want %t", step.name, got, step.want)
 		}
+	}
+}
+
+func TestWatcherFollowsTheConfigInUse(t *testing.T) {
+	file, key := watched(t)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := load(t, file)
+	w := NewWatcher(first)
+	other := write(t, filepath.Join(t.TempDir(), "other"), "sk-1")
+	write(t, file, strings.Replace(string(text), key, other, 1))
+	if !w.Changed() {
+		t.Fatal("Changed() after another file of a secret = false, want true")
+	}
+	w.Follow(first) // it stays in use where the next is refused
+	if w.Changed() {
+		t.Error("Changed() after a refusal = true, want that it is told once")
+	}
+	w.Follow(load(t, file))
+	if w.Changed() {
+		t.Error("Changed() right after a reload = true, want false")
+	}
+	write(t, other, "sk-2")
+	if !w.Changed() {
+		t.Error("Changed() after a change of the secret that the reload brought = false, want true")
+	}
+	write(t, key, "sk-2")
+	if w.Changed() {
+		t.Error("Changed() after a change of the secret that is named no longer = true, want false")
 	}
 }

@@ -36,6 +36,9 @@ func Bootstrap(c *config.Config, hop Hop) (*bootstrapv3.Bootstrap, error) {
 		},
 		BootstrapExtensions: p.Extensions,
 	}
+	if t := c.Envoy.TLS; t != nil && t.SDS != "" { // "node 'id' and 'cluster' are required", also for SDS by files
+		boot.Node = &corev3.Node{Id: ServiceName, Cluster: ServiceName}
+	}
 	return boot, err
 }
 
@@ -52,7 +55,24 @@ type Pieces struct {
 
 // Build makes the pieces for c. The error joins everything in c that Envoy could not be told.
 func Build(c *config.Config, hop Hop) (*Pieces, error) {
-	b := &builder{c: c, hop: hop}
+	return (&builder{c: c, hop: hop}).pieces()
+}
+
+// Discovered makes the pieces for an Envoy that asks a control plane for them: its clusters ask for their secrets, too.
+func Discovered(c *config.Config, hop Hop) (*Pieces, error) {
+	return (&builder{c: c, hop: hop, secretsFrom: ADS()}).pieces()
+}
+
+// ADS says to ask for something on the stream on which Envoy asks for all.
+func ADS() *corev3.ConfigSource {
+	return &corev3.ConfigSource{
+		ResourceApiVersion:    corev3.ApiVersion_V3,
+		ConfigSourceSpecifier: &corev3.ConfigSource_Ads{Ads: &corev3.AggregatedConfigSource{}},
+	}
+}
+
+func (b *builder) pieces() (*Pieces, error) {
+	c, hop := b.c, b.hop
 	b.checkHop()
 	p := &Pieces{
 		Admin:        &bootstrapv3.Admin{Address: b.listenAddress("envoy.admin", c.Envoy.Admin)},
@@ -70,11 +90,11 @@ func Build(c *config.Config, hop Hop) (*Pieces, error) {
 	return p, errors.Join(b.errs...)
 }
 
-// YAML writes a bootstrap as Envoy reads it: proto field names, keys sorted, so that equal configs give equal bytes.
-func YAML(boot *bootstrapv3.Bootstrap) ([]byte, error) {
-	js, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(boot)
+// YAML writes a file as Envoy reads it: proto field names, keys sorted, so that equal configs give equal bytes.
+func YAML(m proto.Message) ([]byte, error) {
+	js, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
 	if err != nil {
-		return nil, fmt.Errorf("write the bootstrap: %w", err)
+		return nil, fmt.Errorf("write %s: %w", m.ProtoReflect().Descriptor().Name(), err)
 	}
 	return yaml.JSONToYAML(js)
 }
@@ -84,6 +104,8 @@ type builder struct {
 	c    *config.Config
 	hop  Hop
 	errs []error
+
+	secretsFrom *corev3.ConfigSource // nil: they are Envoy's own
 }
 
 func (b *builder) fault(format string, args ...any) {
@@ -91,11 +113,18 @@ func (b *builder) fault(format string, args ...any) {
 }
 
 func (b *builder) pack(m proto.Message) *anypb.Any {
-	a, err := anypb.New(m)
+	a, err := Pack(m)
 	if err != nil {
 		b.fault("pack %s: %w", m.ProtoReflect().Descriptor().FullName(), err)
 	}
 	return a
+}
+
+// Pack makes an Any of m. Equal messages give equal bytes, by which Envoy and its control plane tell that nothing has
+// changed.
+func Pack(m proto.Message) (*anypb.Any, error) {
+	a := &anypb.Any{}
+	return a, anypb.MarshalFrom(a, m, proto.MarshalOptions{Deterministic: true})
 }
 
 func (b *builder) extension(name string, m proto.Message) *corev3.TypedExtensionConfig {

@@ -104,7 +104,7 @@ func (b *builder) tooLarge(path string) *routev3.Route {
 func (b *builder) passed(pt config.Passthrough, to string) *routev3.Route {
 	r := b.straightTo(pt.Provider, pt.Path, to)
 	r.Match = under(pt.Path)
-	r.TypedPerFilterConfig = map[string]*anypb.Any{serviceName: b.pack(headersOnly())}
+	r.TypedPerFilterConfig = map[string]*anypb.Any{ServiceName: b.pack(headersOnly())}
 	return r
 }
 
@@ -118,7 +118,7 @@ func jobs() *routev3.RouteMatch {
 func (b *builder) answered(m *routev3.RouteMatch) *routev3.Route {
 	r := nothingHere()
 	r.Match = m
-	r.TypedPerFilterConfig = map[string]*anypb.Any{serviceName: b.pack(headersOnly())}
+	r.TypedPerFilterConfig = map[string]*anypb.Any{ServiceName: b.pack(headersOnly())}
 	return r
 }
 

@@ -47,7 +47,7 @@ func (b *builder) injector(p *config.Provider) *hcmv3.HttpFilter {
 		Overwrite:                     true,
 		AllowRequestWithoutCredential: true,
 		Credential: b.extension("envoy.http.injected_credentials.generic", &genericv3.Generic{
-			Credential: &tlsv3.SdsSecretConfig{Name: secretName(p)},
+			Credential: &tlsv3.SdsSecretConfig{Name: secretName(p), SdsConfig: b.secretsFrom},
 			Header:     aside + "credential",
 		}),
 	})

@@ -22,8 +22,8 @@ import (
 	"understudy/pkg/provider"
 )
 
-// serviceName is ours: of the ext_proc filter, the cluster, the access log and the dynamic metadata's namespace.
-const serviceName = "understudy"
+// ServiceName is ours: of the ext_proc filter, the cluster, the access log and the dynamic metadata's namespace.
+const ServiceName = "understudy"
 
 const wholeBodyName = "whole-body"
 
@@ -59,8 +59,8 @@ func (b *builder) wholeBody() *hcmv3.HttpFilter {
 // serviceFilter shows each attempt to the service: the request's body whole (a full-duplex request body could not
 // fail open), the response's as it streams, and no client's credential: it can replace and remove what it cannot see.
 func (b *builder) serviceFilter() *hcmv3.HttpFilter {
-	return b.filter(serviceName, &extprocv3.ExternalProcessor{
-		GrpcService:      b.service(serviceName),
+	return b.filter(ServiceName, &extprocv3.ExternalProcessor{
+		GrpcService:      b.service(ServiceName),
 		FailureModeAllow: b.c.Envoy.FailOpen,
 		StatusOnError:    &typev3.HttpStatus{Code: serviceFailed},
 		// Above the sum of the keep-alive's times, which frees the attempts of a frozen replica: the 504 that
@@ -80,7 +80,7 @@ func (b *builder) serviceFilter() *hcmv3.HttpFilter {
 		ForwardRules:       &extprocv3.HeaderForwardingRules{DisallowedHeaders: named(append(provider.CredentialsIn(b.c), "set-cookie")...)},
 		MutationRules:      &mutationv3.HeaderMutationRules{AllowAllRouting: wrapperspb.Bool(true)},
 		MetadataOptions: &extprocv3.MetadataOptions{
-			ReceivingNamespaces: &extprocv3.MetadataOptions_MetadataNamespaces{Untyped: []string{serviceName}},
+			ReceivingNamespaces: &extprocv3.MetadataOptions_MetadataNamespaces{Untyped: []string{ServiceName}},
 		},
 	})
 }
@@ -125,7 +125,7 @@ func (b *builder) accessLogs() []*accesslogv3.AccessLog {
 			Filter: ofExchange(),
 			ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: b.pack(&grpclogv3.HttpGrpcAccessLogConfig{
 				CommonConfig: &grpclogv3.CommonGrpcAccessLogConfig{
-					LogName:             serviceName,
+					LogName:             ServiceName,
 					GrpcService:         &corev3.GrpcService{TargetSpecifier: b.service(cluster).TargetSpecifier},
 					TransportApiVersion: corev3.ApiVersion_V3,
 					BufferFlushInterval: durationpb.New(100 * time.Millisecond),
@@ -142,7 +142,7 @@ func ofExchange() *accesslogv3.AccessLogFilter {
 	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_MetadataFilter{
 		MetadataFilter: &accesslogv3.MetadataFilter{
 			Matcher: &matcherv3.MetadataMatcher{
-				Filter: serviceName,
+				Filter: ServiceName,
 				Path: []*matcherv3.MetadataMatcher_PathSegment{{
 					Segment: &matcherv3.MetadataMatcher_PathSegment_Key{Key: "exchange"},
 				}},
@@ -157,18 +157,18 @@ func ofExchange() *accesslogv3.AccessLogFilter {
 func (b *builder) logClusters() []string {
 	n := len(b.c.Envoy.Services)
 	if n <= 1 {
-		return []string{serviceName}
+		return []string{ServiceName}
 	}
 	var names []string
 	for i := range n {
-		names = append(names, fmt.Sprintf("%s#%d", serviceName, i+1))
+		names = append(names, fmt.Sprintf("%s#%d", ServiceName, i+1))
 	}
 	return names
 }
 
 func (b *builder) serviceClusters() []*clusterv3.Cluster {
 	all := b.c.Envoy.Services
-	cs := []*clusterv3.Cluster{b.serviceCluster(serviceName, all)}
+	cs := []*clusterv3.Cluster{b.serviceCluster(ServiceName, all)}
 	if len(all) > 1 {
 		for i, name := range b.logClusters() {
 			cs = append(cs, b.serviceCluster(name, all[i:i+1]))

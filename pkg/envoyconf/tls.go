@@ -4,6 +4,8 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
+
+	"understudy/pkg/config"
 )
 
 // originTLS checks the certificate of a server outside against its host: Envoy checks no name by itself.
@@ -17,14 +19,25 @@ func (b *builder) serviceTLS() *corev3.TransportSocket {
 	if t == nil {
 		return nil
 	}
-	common := &tlsv3.CommonTlsContext{
-		AlpnProtocols:         []string{"h2"},
-		ValidationContextType: trust(t.CA, t.ServerName),
+	common := &tlsv3.CommonTlsContext{AlpnProtocols: []string{"h2"}}
+	if t.SDS != "" {
+		common.ValidationContextType = &tlsv3.CommonTlsContext_ValidationContextSdsSecretConfig{
+			ValidationContextSdsSecretConfig: followed(t.SDS, trustFile),
+		}
+	} else {
+		common.ValidationContextType = trust(t.CA, t.ServerName)
 	}
-	if t.Cert != "" {
-		common.TlsCertificates = []*tlsv3.TlsCertificate{{CertificateChain: file(t.Cert), PrivateKey: file(t.Key)}}
+	switch {
+	case t.Cert != "" && t.SDS != "":
+		common.TlsCertificateSdsSecretConfigs = []*tlsv3.SdsSecretConfig{followed(t.SDS, certFile)}
+	case t.Cert != "":
+		common.TlsCertificates = []*tlsv3.TlsCertificate{certificate(t)}
 	}
 	return b.tls(t.ServerName, common)
+}
+
+func certificate(t *config.ClientTLS) *tlsv3.TlsCertificate {
+	return &tlsv3.TlsCertificate{CertificateChain: file(t.Cert), PrivateKey: file(t.Key)}
 }
 
 func (b *builder) tls(host string, common *tlsv3.CommonTlsContext) *corev3.TransportSocket {

@@ -1,6 +1,8 @@
 package processor
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -57,15 +59,20 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 	if isError(w.status) {
 		w.header = fields
 	}
+	why, local := localReply(attributes)
+	if local && a.head.exchange.Attempt <= 0 && !lost(why) {
+		a.bypassed()
+		return
+	}
 	a.state = holding
 	a.clock.held(time.Now(), a.chain)
-	if why, local := localReply(attributes); local {
+	if local {
 		a.unreachable(why)
 		return
 	}
 	w.reader(a).Header(w.status, func(name string) string { return fields[name] })
 	a.copy.wanted = a.copies()
-	if a.chain.Observe {
+	if a.observing() {
 		a.watch(h.EndOfStream)
 		return
 	}
@@ -78,10 +85,26 @@ func (a *attempt) responseHeaders(h *extproc.HttpHeaders, attributes map[string]
 	}
 }
 
+// lost says that Envoy's own reply is about the provider, and not, say, the rate limit of another filter between us and
+// it. Only a listener that is not ours has such filters.
+func lost(why string) bool {
+	return strings.HasPrefix(why, "upstream") ||
+		slices.Contains([]string{"no_healthy_upstream", "cluster_not_found", "stream_idle_timeout"}, why)
+}
+
+// bypassed lets another filter's reply through, which was given instead of the target's: it says nothing about that.
+func (a *attempt) bypassed() {
+	a.clock.stop()
+	a.report(classify.Verdict{Class: classify.Canceled, Detail: "answered by another filter"})
+	a.abandonKey()
+	a.p.account(a, classify.Verdict{Class: classify.Canceled}, outcomeCanceled)
+	a.letPass()
+}
+
 // unreachable acts on Envoy's own reply, which says that the target gave none.
 func (a *attempt) unreachable(why string) {
 	v := a.abort(classify.Transport, why)
-	if a.chain.Observe {
+	if a.observing() {
 		a.state = passing
 		a.watched(v)
 		m := &mutation{}

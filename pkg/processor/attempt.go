@@ -57,6 +57,8 @@ type attempt struct {
 	plan     *chain.Plan
 	past     []chain.Past
 	body     provider.Request
+	unheard  bool           // Envoy waits for no reply and heeds none
+	early    []byte         // of the body, while it streams in; only where unheard
 	noBody   bool           // the request ended with its headers
 	probed   *config.Target // the call is a probe of ours
 	run      bool           // the call runs a queued request
@@ -91,9 +93,12 @@ func (a *attempt) step(m *extproc.ProcessingRequest) {
 	from := time.Now()
 	switch r := m.Request.(type) {
 	case *extproc.ProcessingRequest_RequestHeaders:
+		a.unheard = m.ObservabilityMode
 		a.requestHeaders(r.RequestHeaders)
 	case *extproc.ProcessingRequest_RequestBody:
-		a.requestBody(r.RequestBody.Body)
+		if body, whole := a.gather(r.RequestBody); whole {
+			a.requestBody(body)
+		}
 		a.p.metrics.requestOverhead.Observe(time.Since(from).Seconds())
 	case *extproc.ProcessingRequest_ResponseHeaders:
 		a.responseHeaders(r.ResponseHeaders, m.Attributes)
@@ -122,6 +127,9 @@ func (a *attempt) sendBody(p []byte, end bool) {
 // more from Envoy, which is the back pressure that reaches the provider.
 func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 	from := time.Now()
+	if a.unheard {
+		a.reuse()
+	}
 	if n := len(a.out); n > 0 && a.usage != nil {
 		a.out[n-1].DynamicMetadata, a.usage = a.usage, nil
 	}

@@ -153,7 +153,7 @@ func (a *attempt) shortKey() string {
 
 // retains says that the request is kept after it has gone to its target, as a degraded mode may need it.
 func (a *attempt) retains() bool {
-	return !a.chain.Observe && (a.degrades() || a.choice() && a.body.Size() <= keptWhole)
+	return !a.observing() && (a.degrades() || a.choice() && a.body.Size() <= keptWhole)
 }
 
 // degrades says that the chain has modes that need the request.

@@ -130,10 +130,17 @@ func (a *attempt) release(n int64, end bool) {
 // failOver gives the exchange back to the front, which tries the next slot.
 func (a *attempt) failOver(v classify.Verdict) {
 	a.p.memo.Add(a.head.exchange.ID, a.pastOf(v))
-	m := &mutation{}
-	m.set("x-llm-failover", "next")
-	a.replace(a.shown(v), m)
+	a.replace(a.shown(v), a.next())
 	a.report(v)
+}
+
+// next asks the front for another attempt, where there is a front that counts them: without one the answer is final.
+func (a *attempt) next() *mutation {
+	m := &mutation{}
+	if a.head.exchange.Attempt > 0 {
+		m.set("x-llm-failover", "next")
+	}
+	return m
 }
 
 // shown is what a client sees should Envoy not retry: an error in the dialect.
@@ -305,13 +312,23 @@ func (a *attempt) hint() *mutation {
 	h := a.plan.RetryHint(a.reopens(), a.book.Config.MaxRetryAfter)
 	// A retry that has failed, too, is the last: each one more would be another attempt.
 	failedAgain := a.head.clientRetries > 0 && len(a.past) > 0
-	if h.Stop || failedAgain || a.insists() {
+	switch {
+	case failedAgain || a.insists():
 		m.set("x-should-retry", "false")
-	} else {
+	case a.othersServe():
+		m.remove("x-should-retry")
+	case h.Stop:
+		m.set("x-should-retry", "false")
+	default:
 		m.remove("x-should-retry")
 		m.set("retry-after", strconv.Itoa(int(h.After/time.Second)))
 	}
 	return m
+}
+
+// othersServe says that one target alone was tried, as no front asks for more, and that one of the chain can serve now.
+func (a *attempt) othersServe() bool {
+	return a.head.exchange.Attempt <= 0 && a.try != nil && !a.plan.Returns().After(time.Now())
 }
 
 // insists says that the client's library has retried as often as it may.
@@ -364,7 +381,7 @@ func (a *attempt) tick(now time.Time) {
 	case why == none:
 	case why == minRate && !a.clock.slow(a.answer.resp.Content()):
 		a.clock.window(now, a.answer.resp.Content())
-	case a.chain.Observe:
+	case a.observing():
 		a.overdue()
 	case why == waited && a.try != nil:
 		try := a.try
@@ -438,10 +455,8 @@ func (a *attempt) unwait() {
 
 func (a *attempt) leave() {
 	a.unwait()
-	m := &mutation{}
-	m.set("x-llm-failover", "next")
 	a.finish()
-	a.refuseWith(m, http.StatusServiceUnavailable, "unavailable", "the failover service is restarting")
+	a.refuseWith(a.next(), http.StatusServiceUnavailable, "unavailable", "the failover service is restarting")
 }
 
 func (a *attempt) due() time.Time { return a.clock.due() }

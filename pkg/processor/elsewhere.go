@@ -87,9 +87,7 @@ func (a *attempt) skewed(v classify.Verdict) bool {
 // again gives the exchange back to the front without a word of this attempt in the memo: beyond the last slot the
 // chain is walked once more then.
 func (a *attempt) again(v classify.Verdict) {
-	m := &mutation{}
-	m.set("x-llm-failover", "next")
-	a.replace(a.shown(v), m)
+	a.replace(a.shown(v), a.next())
 }
 
 // fits says why the exchange cannot go to a target; its text may be shown. It answers alike when the body is gone.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"time"
 
+	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+
 	"understudy/pkg/chain"
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
@@ -37,6 +39,13 @@ func (a *attempt) observe(x chain.Exchange) {
 		a.would(wouldFail)
 		a.clock.stop()
 	}
+	asIs := *try.Target
+	asIs.Tier, asIs.Speed = "", "" // what the client asks for is not changed
+	a.call.tier = provider.AskedTier(&asIs, a.body)
+	if a.unheard { // it goes its own way
+		a.sendOff(&extproc.CommonResponse{})
+		return
+	}
 	path, query, _ := strings.Cut(a.head.target, "?")
 	rw, err := provider.ForPassthrough(try.Target.Provider, a.chain.API.Standard(path)+"?"+query)
 	if err == nil {
@@ -48,9 +57,6 @@ func (a *attempt) observe(x chain.Exchange) {
 		a.refuse(http.StatusServiceUnavailable, "not_ready", "the gateway has no credential for this provider")
 		return
 	}
-	asIs := *try.Target
-	asIs.Tier, asIs.Speed = "", "" // what the client asks for is not changed
-	a.call.tier = provider.AskedTier(&asIs, a.body)
 	a.sendOff(a.common(try.Target.Provider, rw))
 }
 
@@ -137,4 +143,29 @@ func (a *attempt) broken(v classify.Verdict) {
 }
 
 // observing says whether the attempt is one that must not be changed.
-func (a *attempt) observing() bool { return a.chain != nil && a.chain.Observe }
+func (a *attempt) observing() bool { return a.chain != nil && (a.chain.Observe || a.unheard) }
+
+// overhear forgets what the request says of an exchange: where Envoy goes on without us, that is a client's word.
+func (a *attempt) overhear() {
+	a.head.exchange = chain.Exchange{ID: a.head.requestID, Start: time.Now()}
+}
+
+// gather gives the request's body once it is whole: Envoy buffers it for us where it waits for us.
+func (a *attempt) gather(b *extproc.HttpBody) (body []byte, whole bool) {
+	if !a.unheard {
+		return b.Body, true
+	}
+	if a.state != uploading {
+		return nil, false
+	}
+	a.early = append(a.early, b.Body...)
+	size := int64(len(a.early))
+	if size > a.book.Config.Server.MaxBody || size > a.reserved && !a.reserve(size-a.reserved) {
+		a.state = finished
+	}
+	if a.state == uploading && !b.EndOfStream {
+		return nil, false
+	}
+	body, a.early = a.early, nil
+	return body, a.state == uploading
+}

@@ -17,6 +17,9 @@ import (
 
 func (a *attempt) requestHeaders(h *extproc.HttpHeaders) {
 	a.head = readHead(h.Headers)
+	if a.unheard {
+		a.overhear()
+	}
 	path := a.head.path()
 	cfg := a.book.Config
 	standard := ""
@@ -188,11 +191,11 @@ func (a *attempt) begin() {
 		a.past = a.p.remember(x)
 	}
 	a.clock.start(x.Start.Add(a.chain.Deadlines.Total))
-	if a.p.isOff(a.chain) {
+	if a.p.isOff(a.chain) && !a.unheard {
 		a.switchedOff()
 		return
 	}
-	if a.chain.Observe {
+	if a.observing() {
 		a.observe(x)
 		return
 	}
@@ -251,9 +254,7 @@ func (p *Processor) remember(x chain.Exchange) []chain.Past {
 
 func (a *attempt) skip(why error) {
 	a.p.log.Debug("slot skipped", "exchange", a.head.exchange.ID, "chain", a.chain.Name, "reason", why)
-	m := &mutation{}
-	m.set("x-llm-failover", "next")
-	a.refuseWith(m, http.StatusServiceUnavailable, "unavailable", "this target is not available; the next one is tried")
+	a.refuseWith(a.next(), http.StatusServiceUnavailable, "unavailable", "this target is not available; the next one is tried")
 }
 
 // upstream sends the request to the target of a.try.
@@ -271,6 +272,10 @@ func (a *attempt) upstream() {
 		a.try.Release()
 		a.giveBack()
 		a.try = nil
+		if a.head.exchange.Attempt <= 0 { // nobody asks for the next slot
+			a.spent()
+			return
+		}
 		a.skip(err)
 		return
 	}
@@ -292,7 +297,7 @@ func (a *attempt) sendOff(c *extproc.CommonResponse) {
 	a.state = sent
 	a.sizeUp()
 	if !a.retains() {
-		if !a.chain.Observe { // which goes to no other target
+		if !a.observing() { // which goes to no other target
 			a.judge()
 		}
 		a.body.Drop()

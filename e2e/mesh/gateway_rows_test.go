@@ -1,0 +1,271 @@
+//go:build mesh
+
+package mesh
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/coder/websocket"
+
+	"understudy/internal/scripted"
+	"understudy/pkg/envoyconf/gateway"
+)
+
+// Envoy Gateway takes fixed ports (18000, 18002, 19000, 19001, 8081), so one runs at a time, and all is shown on it.
+func TestEnvoyGateway(t *testing.T) {
+	s := newGatewayStage(t, func(s *stage) { s.secured(t) }, func(s *gatewayStage) {
+		for _, name := range []string{"secure", "impostor"} {
+			s.trusts(t, "understudy-to-llm-"+name+"-ca", s.accounts[name].ca)
+		}
+		s.publish(t, gateway.SameRequest)
+	})
+	t.Run("the suite", func(t *testing.T) { rows(t, s.frontURL(), s.stage) })
+	t.Run("each patch has met what it changes", func(t *testing.T) {
+		if got := s.refusals(); len(got) > 0 {
+			t.Errorf("Envoy Gateway refuses %d of what it is told: %.2000s", len(got), got)
+		}
+	})
+	t.Run("an impostor is not trusted, a provider with TLS is", func(t *testing.T) {
+		row{chain: "secure", path: messages, script: "*=ok", by: "secure", attempts: 2, reason: "transport", calls: "impostor:0 secure:1"}.run(t, s.frontURL(), s.stage)
+	})
+	t.Run("a stream outlasts ten seconds", func(t *testing.T) {
+		row{chain: "healthy", path: messages, stream: true, script: "a=ok delay=4s", by: "a", attempts: 1, calls: "a:1"}.run(t, s.frontURL(), s.stage)
+	})
+	t.Run("an answer that dies after its first content is counted", s.died)
+	t.Run("a WebSocket passes", s.echoes)
+	t.Run("nobody but the front reaches the hop", s.private)
+	t.Run("a route leaves protection", s.optOut)
+	t.Run("a provider joins while a stream is running", s.joins)
+	t.Run("without the service", s.withoutService)
+	t.Run("one level less retries nothing", s.lessens)
+}
+
+// died: only the access log tells the service that it was the provider and not the client who went away.
+func (s *gatewayStage) died(t *testing.T) {
+	a := s.call(within(t, patience), t, s.frontURL(), row{chain: "claude", path: messages, stream: true, script: "a=cut n=2 how=reset delay=50ms; b=ok"})
+	if a.err == nil || a.status != http.StatusOK || a.text == "" {
+		t.Errorf("the client got %d %q, %v, want 200, some text and an error", a.status, a.text, a.err)
+	}
+	eventually(t, patience, func(ctx context.Context) error {
+		_, metrics, err := s.get(ctx, "http://"+s.admin+"/metrics", nil)
+		if want := `understudy_attempts_total{chain="claude",class="transport",target="claude/a"} 1`; err == nil && !strings.Contains(metrics, want) {
+			err = fmt.Errorf("the metrics lack %s", want)
+		}
+		return err
+	})
+}
+
+func (s *gatewayStage) echoes(t *testing.T) {
+	ctx := within(t, patience)
+	conn, _, err := websocket.Dial(ctx, s.frontURL()+"/v1/realtime", &websocket.DialOptions{
+		HTTPClient: s.http, HTTPHeader: http.Header{scripted.IDHeader: {t.Name()}, "Authorization": {"Bearer " + clientKey}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.CloseNow()
+	if err := conn.Write(ctx, websocket.MessageText, []byte("one")); err != nil {
+		t.Fatal(err)
+	}
+	if _, got, err := conn.Read(ctx); err != nil || string(got) != "one" {
+		t.Errorf("the echo of one is %q, %v", got, err)
+	}
+	s.clean(t, answer{})
+}
+
+func (s *gatewayStage) private(t *testing.T) {
+	host, front, err := net.SplitHostPort(s.listen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(front)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hop := net.JoinHostPort(host, strconv.Itoa(port+1))
+	if conn, err := net.DialTimeout("tcp", hop, patience); err == nil {
+		conn.Close()
+		t.Errorf("%s, the hop's port, is open", hop)
+	}
+}
+
+// optOut is a route of somebody's own: it matches more closely than ours, and none of our policies is for it.
+func (s *gatewayStage) optOut(t *testing.T) {
+	s.apply(t, "opt-out.yaml", []byte(`apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: legacy, namespace: default}
+spec:
+  parentRefs: [{name: understudy, sectionName: front}]
+  rules:
+  - matches: [{path: {type: Exact, value: /v1/messages}, headers: [{name: x-team, value: legacy}]}]
+    backendRefs: [{group: gateway.envoyproxy.io, kind: Backend, name: understudy-to-llm-a}]
+`))
+	out := row{chain: "healthy", path: messages, script: "a=401; b=ok", header: map[string]string{"x-team": "legacy"}}
+	eventually(t, 2*patience, func(ctx context.Context) error { // a 401 opens no breaker meanwhile
+		if a := s.call(ctx, t, s.frontURL(), out); a.status != http.StatusUnauthorized || a.header.Get("x-llm-attempts") != "" {
+			return fmt.Errorf("the client got %d %v, want the provider's own 401", a.status, a.header)
+		}
+		return nil
+	})
+	requests := s.providers["a"].Requests(t.Name())
+	if last := requests[len(requests)-1].Header; last.Get("x-api-key")+last.Get("authorization") != "Bearer "+clientKey {
+		t.Errorf("the provider was sent %v, want the client's own credential", last)
+	}
+	in := row{chain: "overloaded", path: messages, script: "a=529; b=ok", by: "b", attempts: 2, reason: "overloaded"}
+	t.Run("the others stay", func(t *testing.T) { in.run(t, s.frontURL(), s.stage) })
+}
+
+// joins: a stream that began before the change ends after it, so nothing was restarted.
+func (s *gatewayStage) joins(t *testing.T) {
+	running := make(chan answer)
+	before := row{chain: "healthy", path: messages, stream: true, script: "a=ok gate"}
+	ctx := within(t, 4*patience)
+	go func() { running <- s.call(ctx, t, s.frontURL(), before) }()
+	if err := s.providers["a"].AwaitRequests(ctx, t.Name(), 1); err != nil {
+		t.Fatal(err)
+	}
+	s.hire(t, "late", "anthropic")
+	s.chains["late"] = chain{on: []string{"late", "b"}}
+	s.save(t)
+	s.publish(t, gateway.SameRequest)
+	eventually(t, 2*patience, func(ctx context.Context) error {
+		a := s.call(ctx, t, s.frontURL(), row{chain: "late", path: messages, script: "late=ok"})
+		if got := a.header.Get("x-llm-target"); got != "late/late" {
+			return fmt.Errorf("the answer came from %q, %w", got, a.err)
+		}
+		return nil
+	})
+	s.providers["a"].Open(t.Name())
+	if a := <-running; a.err != nil || a.text != scripted.Text("a", model("a"), t.Name(), 3, 0) {
+		t.Errorf("the stream that was running got %d %q, %v", a.status, a.text, a.err)
+	}
+}
+
+func (s *gatewayStage) withoutService(t *testing.T) {
+	s.service.kill()
+	for _, path := range []string{messages, chats} {
+		r := row{chain: "healthy", path: path, script: "*=ok", status: http.StatusServiceUnavailable, calls: "a:0 b:0 c:0"}
+		t.Run("closed for "+path[1:], func(t *testing.T) { r.run(t, s.frontURL(), s.stage) })
+	}
+	s.startService(t)
+	back := row{chain: "overloaded", path: messages, script: "a=529; b=ok"}
+	eventually(t, patience, func(ctx context.Context) error {
+		if a := s.call(ctx, t, s.frontURL(), back); a.header.Get("x-llm-target") != "overloaded/b" {
+			return errors.Join(errors.New("the service is not asked yet"), a.err)
+		}
+		return nil
+	})
+}
+
+// lessens publishes the next level below: the service still chooses, and its first choice is final.
+func (s *gatewayStage) lessens(t *testing.T) {
+	s.publish(t, gateway.NextRequest)
+	once := row{chain: "healthy", path: messages, script: "a=401; b=ok"} // a 401 opens no breaker, and advances the chain
+	eventually(t, 2*patience, func(ctx context.Context) error {
+		a := s.call(ctx, t, s.frontURL(), once)
+		if a.status != http.StatusUnauthorized {
+			return fmt.Errorf("the client got %d from %q, %w, want the first choice's 401", a.status, a.header.Get("x-llm-target"), a.err)
+		}
+		if got := a.header.Get("x-llm-failover"); got != "" {
+			t.Errorf("the client was sent x-llm-failover: %s", got)
+		}
+		return nil
+	})
+}
+
+// gatewayOfSomebody is a Gateway that knows nothing of us.
+const gatewayOfSomebody = `apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: llm}
+spec: {controllerName: gateway.envoyproxy.io/gatewayclass-controller}
+---
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: EnvoyProxy
+metadata: {name: llm, namespace: default}
+spec: {provider: {type: Host, host: {envoyVersion: %q}}}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: llm, namespace: default}
+spec:
+  gatewayClassName: llm
+  infrastructure: {parametersRef: {group: gateway.envoyproxy.io, kind: EnvoyProxy, name: llm}}
+  listeners: [{name: http, protocol: HTTP, port: %s}]
+---
+apiVersion: gateway.envoyproxy.io/v1alpha1
+kind: Backend
+metadata: {name: claude, namespace: default}
+spec: {endpoints: [{ip: {address: 127.0.0.1, port: %s}}]}
+---
+apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: llm, namespace: default}
+spec:
+  parentRefs: [{name: llm}]
+  rules: [{backendRefs: [{group: gateway.envoyproxy.io, kind: Backend, name: claude}]}]
+`
+
+// The link to the service has TLS here, with a certificate on both sides.
+func TestEnvoyGatewayOnlyObserves(t *testing.T) {
+	s := newGatewayStage(t, func(s *stage) { s.link(t) }, func(s *gatewayStage) {
+		_, front, _ := net.SplitHostPort(s.listen)
+		provider, err := url.Parse(s.accounts["a"].endpoint)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.apply(t, "somebody.yaml", fmt.Appendf(nil, gatewayOfSomebody, envoyVersion, front, provider.Port()))
+		s.trusts(t, "understudy-service-ca", s.tls.ca)
+		s.apply(t, "understudy-envoy.yaml", fmt.Appendf(nil,
+			"apiVersion: v1\nkind: Secret\nmetadata: {name: understudy-envoy, namespace: default}\ntype: kubernetes.io/tls\nstringData: {tls.crt: %q, tls.key: %q}\n",
+			read(t, s.tls.envoyCert), read(t, s.tls.envoyKey)))
+		s.apply(t, "understudy.yaml", s.printed(t, gateway.Options{Level: gateway.Observe}))
+	})
+	if got := s.refusals(); len(got) > 0 {
+		t.Errorf("Envoy Gateway refuses %d of what it is told: %.2000s", len(got), got)
+	}
+	overloaded := row{chain: "claude", path: messages, script: "a=529"}
+	ask := func(t *testing.T) {
+		if a := s.call(within(t, patience), t, s.frontURL(), overloaded); a.status != 529 || a.header.Get("x-llm-target") != "" {
+			t.Errorf("the client got %d %v, want the provider's own 529", a.status, a.header)
+		}
+	}
+	t.Run("an overload is the client's", ask)
+	eventually(t, patience, func(ctx context.Context) error { return s.counts(ctx, `class="overloaded"`) })
+	s.service.kill()
+	t.Run("without the service", ask)
+}
+
+// The manifests that are committed, and those of a stage, are what the CRDs allow.
+func TestEnvoyGatewayTakesTheExamples(t *testing.T) {
+	programs := script(t, "gateway.sh")
+	examples, err := filepath.Glob("../../envoy/gateway/[!u]*.yaml")
+	if err != nil || len(examples) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	for _, example := range examples {
+		t.Run(filepath.Base(example), func(t *testing.T) {
+			out, err := exec.Command(filepath.Join(programs, "egctl"), "x", "validate", "-f", example).CombinedOutput()
+			if err != nil || strings.Contains(string(out), "validation error") {
+				t.Errorf("egctl x validate: %v\n%s", err, out)
+			}
+		})
+	}
+	t.Run("a misspelt field is not taken", func(t *testing.T) {
+		bad := filepath.Join(t.TempDir(), "bad.yaml")
+		write(t, bad, []byte(strings.Replace(string(read(t, examples[0])), "failOpen:", "failsOpen:", 1)))
+		out, _ := exec.Command(filepath.Join(programs, "egctl"), "x", "validate", "-f", bad).CombinedOutput()
+		if !strings.Contains(string(out), "validation error") {
+			t.Errorf("egctl x validate = %s, want an error", out)
+		}
+	})
+}

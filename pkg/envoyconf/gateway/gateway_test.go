@@ -1,0 +1,153 @@
+package gateway
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"understudy/pkg/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew; read the difference before it is committed")
+
+const examples = "../../../envoy/gateway/"
+
+// secret is the value of every credential of the example.
+const secret = "sk-must-not-be-written"
+
+// The examples in envoy/gateway are what the command prints for the config beside them.
+func TestTheExamplesAreWhatWasReviewed(t *testing.T) {
+	for _, level := range []Level{SameRequest, NextRequest, Observe} {
+		t.Run(string(level), func(t *testing.T) {
+			got, err := Manifests(edited(t), Options{Level: level, Namespace: "llm"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := examples + string(level) + ".yaml"
+			if *update {
+				if err := os.WriteFile(golden, got, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got, want) {
+				t.Errorf("Manifests differs from %s; run with -update and read the difference", golden)
+			}
+			if bytes.Contains(got, []byte(secret)) {
+				t.Error("the manifests hold the value of a secret")
+			}
+		})
+	}
+}
+
+// edited is the example's config with texts replaced, in pairs.
+func edited(t *testing.T, pairs ...string) *config.Config {
+	t.Helper()
+	for _, name := range []string{"ANTHROPIC_API_KEY", "PROXY_KEY", "OPENAI_API_KEY", "AZURE_KEY"} {
+		t.Setenv(name, secret)
+	}
+	text, err := os.ReadFile(examples + "understudy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.Parse("understudy.yaml", []byte(strings.NewReplacer(pairs...).Replace(string(text))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestWhatEnvoyGatewayCannotBeToldIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		pairs []string
+		o     Options
+		want  string
+	}{
+		{"Envoy is to go on without the service", []string{"envoy:\n", "envoy:\n  when_service_down: open\n"}, Options{},
+			"envoy.when_service_down: open is not to be had with Envoy Gateway"},
+		{"a provider with TLS has no name", []string{"claude.proxy.internal.example", "10.0.0.7"}, Options{},
+			"cluster llm-proxy: a BackendTLSPolicy checks a host name, not an IP address"},
+		{"two clusters have one name in Kubernetes", []string{"  proxy: {api: anthropic,", "  proxy: {api: anthropic, cluster: LLM_azure,"}, Options{},
+			"the clusters llm-azure and LLM_azure have one name in Kubernetes, understudy-to-llm-azure"},
+		{"the level is unknown", nil, Options{Level: "all"}, `level "all": write observe, next-request or same-request`},
+		{"the namespace would end a line of YAML", nil, Options{Namespace: "a}\nkind: b"}, "namespace"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			out, err := Manifests(edited(t, tt.pairs...), tt.o)
+			if err == nil || !strings.Contains(err.Error(), tt.want) || out != nil {
+				t.Errorf("Manifests = %d bytes, %v, want an error that says %s", len(out), err, tt.want)
+			}
+		})
+	}
+}
+
+// kinds counts the documents by kind/name.
+func kinds(t *testing.T, manifests []byte) map[string]int {
+	t.Helper()
+	all := map[string]int{}
+	for doc := range strings.SplitSeq(string(manifests), "\n---\n") {
+		var head struct {
+			Kind     string
+			Metadata struct{ Name string }
+		}
+		if err := yaml.Unmarshal([]byte(doc), &head); err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
+		}
+		all[head.Kind+"/"+head.Metadata.Name]++
+	}
+	return all
+}
+
+func TestEachResourceHasANameOfItsOwn(t *testing.T) {
+	for _, level := range []Level{SameRequest, NextRequest, Observe} {
+		out, err := Manifests(edited(t), Options{Level: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, n := range kinds(t, out) {
+			if n != 1 {
+				t.Errorf("%s: %d documents are %s, want 1", level, n, name)
+			}
+		}
+	}
+}
+
+func TestOnlySameRequestRetries(t *testing.T) {
+	for level, want := range map[Level]int{SameRequest: 1, NextRequest: 0, Observe: 0} {
+		out, err := Manifests(edited(t), Options{Level: level})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := kinds(t, out)
+		for _, patch := range []string{"EnvoyPatchPolicy/understudy-retries", "EnvoyPatchPolicy/understudy-attempts"} {
+			if got := all[patch]; got != want {
+				t.Errorf("%s has %d of %s, want %d", level, got, patch, want)
+			}
+		}
+	}
+}
+
+// Each replica has a log of its own, as only the one that served an attempt knows it.
+func TestEachReplicaIsToldTheLog(t *testing.T) {
+	c := edited(t, `services: ["understudy-headless.llm.svc.cluster.local:9002"]`, `services: ["u-0.u.llm.svc:9002", "u-1.u.llm.svc:9002"]`)
+	out, err := Manifests(c, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(string(out), "- type: ALS"); got != 2 {
+		t.Errorf("Manifests has %d logs, want 2", got)
+	}
+	for _, want := range []string{"Backend/understudy-service", "Backend/understudy-service-1", "Backend/understudy-service-2"} {
+		if kinds(t, out)[want] != 1 {
+			t.Errorf("Manifests lacks %s", want)
+		}
+	}
+}

@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# compose-images.sh puts the third-party images of docker-compose.yaml and of the Dockerfile, under their own names, into
+# the daemon of $DOCKER_HOST, for machines that reach no image registry. Envoy, Prometheus and Go are the real programs on
+# a Debian base; Grafana is a stand-in, and says so.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export DOCKER_BUILDKIT=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# image NAME: its reference in the files that users run.
+image() { grep -hoE "(image:|FROM) +$1:[^ ]+" docker-compose.yaml Dockerfile | awk '{ print $2 }' | sort -u; }
+
+# fresh REF KEY: the image is there, and was made of what KEY stands for.
+fresh() { [ "$(docker image inspect --format '{{ index .Config.Labels "understudy.key" }}' "$1" 2>/dev/null)" = "$2" ]; }
+
+# build REF KEY [FLAG…]: the Dockerfile on stdin, with $work/context.
+build() {
+	local ref=$1 key=$2
+	shift 2
+	echo "building $ref" >&2
+	docker build --quiet --force-rm --label "understudy.key=$key" --tag "$ref" --file - "$@" "$work/context" >/dev/null
+	rm -rf "$work/context"
+}
+
+need() { # PROGRAM PACKAGE
+	command -v "$1" >/dev/null || {
+		[ -n "${updated:-}" ] || apt-get update -qq >&2
+		updated=yes
+		RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >&2
+	}
+}
+
+base=debian:bookworm-slim
+if ! fresh $base debootstrap; then
+	need debootstrap debootstrap
+	echo "building $base" >&2
+	debootstrap --variant=minbase --include=busybox,ca-certificates,git bookworm "$work/root" >"$work/log" 2>&1 || {
+		tail -n 20 "$work/log" >&2
+		exit 1
+	}
+	rm -rf "$work/root/var/cache/apt/archives" "$work/root/var/lib/apt/lists"
+	tar -C "$work/root" -c . | docker import --change 'LABEL understudy.key=debootstrap' - $base >/dev/null
+	rm -rf "$work/root"
+fi
+
+envoy=$(image envoyproxy/envoy)
+version=${envoy##*:v}
+if ! fresh "$envoy" "$version"; then
+	mkdir "$work/context"
+	cp "$(scripts/envoy.sh "$version")" "$work/context/envoy"
+	build "$envoy" "$version" <<-DOCKERFILE
+		FROM $base
+		COPY envoy /usr/local/bin/
+		CMD ["envoy", "-c", "/etc/envoy/envoy.yaml"]
+	DOCKERFILE
+fi
+
+need prometheus prometheus
+prometheus=$(image prom/prometheus)
+version=$(dpkg-query --show --showformat '${Version}' prometheus)
+if ! fresh "$prometheus" "$version"; then
+	mkdir "$work/context"
+	cp "$(command -v prometheus)" "$(command -v promtool)" "$work/context/"
+	build "$prometheus" "$version" <<-DOCKERFILE
+		FROM $base
+		COPY prometheus promtool /bin/
+		USER nobody
+		ENTRYPOINT ["/bin/prometheus"]
+	DOCKERFILE
+fi
+
+# Go, with the modules of go.mod and their packages compiled: a container has no way out to fetch any.
+golang=$(image golang)
+key=$(cat go.mod go.sum <(go env GOVERSION) | sha256sum | cut -c1-16)
+if ! fresh "$golang" "$key"; then
+	case $golang in *":$(go env GOVERSION | sed s/go//)-"*) ;; *) echo "NOTE: $golang will carry $(go env GOVERSION), which is on this machine" >&2 ;; esac
+	mkdir -p "$work/context/go" "$work/context/src"
+	cp -a "$(go env GOROOT)"/{bin,lib,pkg,src,VERSION,go.env} "$work/context/go/"
+	GOFLAGS=-modcacherw GOMODCACHE="$work/context/mod" GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" \
+		GONOSUMDB='*' go mod download
+	git ls-files -z --cached --others --exclude-standard | tar --null --files-from - -c | tar -C "$work/context/src" -x
+	build "$golang" "$key" <<-'DOCKERFILE'
+		FROM debian:bookworm-slim AS go
+		ENV GOPATH=/go GOTOOLCHAIN=local PATH=/go/bin:/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+		COPY go /usr/local/go
+		COPY mod /go/pkg/mod
+		WORKDIR /go
+		FROM go AS compiled
+		COPY src /src
+		WORKDIR /src
+		RUN CGO_ENABLED=0 go build -buildvcs=false -trimpath -o /dev/null ./cmd/extproc
+		FROM go
+		COPY --from=compiled /root/.cache /root/.cache
+	DOCKERFILE
+fi
+
+grafana=$(image grafana/grafana)
+key=$(cat e2e/compose/grafana/*.go go.mod | sha256sum | cut -c1-16)
+if ! fresh "$grafana" "$key"; then
+	mkdir "$work/context"
+	CGO_ENABLED=0 go build -buildvcs=false -o "$work/context/grafana" ./e2e/compose/grafana
+	build "$grafana" "$key" <<-DOCKERFILE
+		FROM $base
+		RUN ln -s /bin/busybox /usr/bin/wget
+		COPY grafana /usr/local/bin/
+		USER 472
+		ENTRYPOINT ["/usr/local/bin/grafana"]
+	DOCKERFILE
+fi

@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# docker.sh start   starts a Docker daemon of our own and prints "SOCKET NETNS"
+# docker.sh stop    ends it, by its pid, and its network namespace
+#
+# The daemon lives in a network namespace of its own, so that neither its bridges nor its firewall rules touch the host:
+# reach its published ports with nsenter --net=NETNS. Images and build layers stay in the user's cache folder.
+# Exit code 77: Docker cannot run on this machine at all; the reason is on stderr.
+set -euo pipefail
+
+home=${XDG_CACHE_HOME:-$HOME/.cache}/understudy/docker
+run=$home/run
+socket=$run/docker.sock
+netns=understudy
+
+cannot() {
+	echo "$1" >&2
+	exit 77
+}
+
+# alive PID: that process is a daemon of this script's.
+alive() {
+	[ -n "$1" ] && tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline" | grep -qF -- "--exec-root $run"
+}
+
+# What an earlier run left, a killed one too: the daemon, its mounts, its namespace.
+stop() {
+	local pid
+	pid=$(cat "$home/pid" 2>/dev/null || true)
+	if alive "$pid"; then
+		kill "$pid"
+		for _ in $(seq 300); do
+			alive "$pid" || break
+			sleep 0.1
+		done
+		! alive "$pid" || kill -KILL "$pid"
+	fi
+	awk -v at="$home/" 'index($2, at) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount --lazy
+	ip netns delete "$netns" 2>/dev/null || true
+	rm -rf "$run" "$home/pid"
+}
+
+install() {
+	command -v dockerd iptables ip nsenter >/dev/null 2>&1 && return
+	apt-get update -qq >&2
+	# RUNLEVEL=1 keeps the package from starting a daemon on the host's own network.
+	RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker.io iptables iproute2 >&2
+}
+
+start() {
+	[ "$(uname -s)" = Linux ] || cannot "Docker's daemon needs Linux, this is $(uname -s)"
+	[ "$(id -u)" = 0 ] || cannot "Docker's daemon needs root, this is user $(id -un)"
+	install
+	stop
+	mkdir -p "$run"
+	ip netns add "$netns" || cannot "no network namespace can be made here"
+	nsenter --net="/run/netns/$netns" ip link set lo up
+	# Not ip netns exec: it mounts another /sys, and the daemon would not find the cgroups. Descriptor 9 is the caller's lock.
+	nsenter --net="/run/netns/$netns" dockerd --data-root "$home/data" --exec-root "$run" --pidfile "$run/docker.pid" \
+		--host "unix://$socket" --log-level warn >"$home/log" 2>&1 9>&- &
+	local pid=$!
+	echo "$pid" >"$home/pid"
+	for _ in $(seq 600); do
+		sleep 0.1
+		docker --host "unix://$socket" version >/dev/null 2>&1 && break
+		alive "$pid" || break
+	done
+	if ! docker --host "unix://$socket" version >/dev/null 2>&1; then
+		stop
+		cannot "the daemon does not start: $(tail -n 3 "$home/log")"
+	fi
+	echo "$socket /run/netns/$netns"
+}
+
+case ${1:-} in
+start) start ;;
+stop) stop ;;
+*) echo "usage: docker.sh start|stop" >&2; exit 2 ;;
+esac
