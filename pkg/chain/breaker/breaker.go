@@ -96,6 +96,7 @@ type Breaker struct {
 
 	cooling atomic.Int64 // nanoseconds since born until which the target cools down
 	last    atomic.Pointer[string]
+	force   atomic.Int32 // a Force
 
 	// mu guards the fields below. It is held for as long as gobreaker holds its own, which does not wait.
 	mu      sync.Mutex
@@ -174,10 +175,7 @@ func (b *Breaker) Renew(s Settings) {
 
 // Allow takes a permit to try the target now, or says why not (errors.Is ErrRefused).
 func (b *Breaker) Allow() (*Permit, error) {
-	if b.isCooling() {
-		return nil, ErrCooling
-	}
-	return b.take(func(m *machine) error {
+	return b.ordinary(func(m *machine) error {
 		b.ask(m)
 		if err := b.check(m); err != nil {
 			return err
@@ -191,19 +189,29 @@ func (b *Breaker) Allow() (*Permit, error) {
 
 // AllowPaced is Allow for a call of ours whose caller goes by Pace: the ramp has had its say.
 func (b *Breaker) AllowPaced() (*Permit, error) {
-	if b.isCooling() {
-		return nil, ErrCooling
-	}
-	return b.take(func(m *machine) error {
+	return b.ordinary(func(m *machine) error {
 		b.ask(m)
 		return b.check(m)
 	})
 }
 
+// ordinary takes a permit for a request, which an operator and the cooldown have a say in.
+func (b *Breaker) ordinary(allowed func(m *machine) error) (*Permit, error) {
+	switch f := b.Forced(); {
+	case f == ForcedOpen:
+		return nil, ErrForced
+	case f == ForcedClosed:
+		return b.free(), nil
+	case b.isCooling():
+		return nil, ErrCooling
+	}
+	return b.take(allowed)
+}
+
 // Missed counts a request that Check kept from asking Allow: its ramp's share is one of these too, and a fleet is to
 // know that somebody is there to make the trial.
 func (b *Breaker) Missed() {
-	if b.isCooling() {
+	if b.Forced() != Released || b.isCooling() {
 		return
 	}
 	b.use(func(m *machine) {
@@ -222,8 +230,11 @@ func (b *Breaker) ask(m *machine) {
 // Trial takes the one permit of a half-open breaker for a deliberate probe, or says why not. It asks neither for
 // Lead, as whoever probes sees to it that one replica does, nor for the cooldown.
 func (b *Breaker) Trial() (*Permit, error) {
+	if b.Forced() == ForcedOpen {
+		return nil, ErrForced
+	}
 	return b.take(func(m *machine) error {
-		if m.state() == Closed {
+		if b.forced(m.state()) == Closed {
 			return ErrBusy // nothing to probe
 		}
 		return m.check()
@@ -257,7 +268,12 @@ func (b *Breaker) check(m *machine) error {
 
 // Check says what Allow would, without taking a permit.
 func (b *Breaker) Check() (err error) {
-	if b.isCooling() {
+	switch f := b.Forced(); {
+	case f == ForcedOpen:
+		return ErrForced
+	case f == ForcedClosed:
+		return nil
+	case b.isCooling():
 		return ErrCooling
 	}
 	b.use(func(m *machine) {
@@ -268,33 +284,42 @@ func (b *Breaker) Check() (err error) {
 	return err
 }
 
-// State is the state now; an open breaker whose time is over becomes half-open by being asked.
+// State is the state now, a forced one where an operator has forced it; an open breaker whose time is over becomes
+// half-open by being asked.
 func (b *Breaker) State() (s State) {
-	b.use(func(m *machine) { s = m.state() })
+	b.use(func(m *machine) { s = b.forced(m.state()) })
 	return s
 }
 
 // Share is the share of traffic that the breaker lets through: 0 unless closed, 1 after its ramp.
 func (b *Breaker) Share() (share float64) {
 	b.use(func(m *machine) {
-		if m.state() == Closed {
-			share = m.ramp.now()
+		if b.forced(m.state()) == Closed {
+			share = b.ramped(m)
 		}
 	})
 	return share
 }
 
+// ramped is the share that a closed breaker lets through. Caller holds mu.
+func (b *Breaker) ramped(m *machine) float64 {
+	if b.Forced() == ForcedClosed {
+		return 1
+	}
+	return m.ramp.now()
+}
+
 // Pace is the share of the usual rate at which calls of ours may come: Share, or where a request makes the trial the
 // ramp's first share of it, as without traffic nobody else might.
 func (b *Breaker) Pace() (share float64) {
-	if b.isCooling() {
+	if b.Forced() == Released && b.isCooling() {
 		return 0
 	}
 	b.use(func(m *machine) {
-		switch {
-		case m.state() == Closed:
-			share = m.ramp.now()
-		case m.state() == HalfOpen && !m.settings.Probe:
+		switch s := b.forced(m.state()); {
+		case s == Closed:
+			share = b.ramped(m)
+		case s == HalfOpen && !m.settings.Probe:
 			share = newRamp(m.settings.Ramp, time.Time{}).first()
 		}
 	})
@@ -307,9 +332,9 @@ const lately = time.Minute
 // Failing says whether the target's latest calls failed lately, or its breaker does not let all traffic through.
 func (b *Breaker) Failing() (failing bool) {
 	b.use(func(m *machine) {
-		switch m.state() {
+		switch b.forced(m.state()) {
 		case Closed:
-			failing = m.ramp.now() < 1 || m.row > 0 && time.Since(m.failed) < lately
+			failing = b.ramped(m) < 1 || m.row > 0 && time.Since(m.failed) < lately
 		case HalfOpen:
 			failing = time.Since(m.until) < lately
 		case Open:
@@ -342,8 +367,11 @@ func (b *Breaker) isCooling() bool { return b.at(time.Now()) < b.cooling.Load() 
 // Cooling is the end of the cooldown; it may lie in the past.
 func (b *Breaker) Cooling() time.Time { return b.born.Add(time.Duration(b.cooling.Load())) }
 
-// Returns is the earliest time at which Allow may give a permit again; the past means now.
+// Returns is the earliest time at which Allow may give a permit again; the past means now, or that nobody knows.
 func (b *Breaker) Returns() (at time.Time) {
+	if b.Forced() != Released {
+		return b.born
+	}
 	b.use(func(m *machine) {
 		if at = b.Cooling(); m.state() == Open && m.until.After(at) {
 			at = m.until
@@ -387,7 +415,9 @@ func (p *Permit) Done(o Outcome) {
 			p.trial(outcomeError(o))
 		case p.trial == nil && m.isClosed(p.gen):
 			p.b.tally.add(o)
-			m.count(o)
+			p.b.count(m, o)
+		case p.trial == nil && p.gen == m.truth.Gen: // it is open beneath
+			m.note(o)
 		}
 	})
 }

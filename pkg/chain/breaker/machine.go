@@ -103,17 +103,25 @@ func (m *machine) check() error {
 
 // count counts what a call in the closed period came to.
 func (m *machine) count(o Outcome) {
-	switch o {
-	case Excluded:
+	if o == Excluded {
 		return
+	}
+	m.note(o)
+	if o == Failure {
+		m.ramp.failed()
+	}
+	m.tell(o)
+}
+
+// note keeps the failures in a row.
+func (m *machine) note(o Outcome) {
+	switch o {
 	case Success:
 		m.row = 0
 	case Failure:
 		m.row++
 		m.failed = time.Now()
-		m.ramp.failed()
 	}
-	m.tell(o)
 }
 
 // tell tells gobreaker of a call as if it had just begun: gobreaker puts a result into the bucket in which its call

@@ -23,6 +23,7 @@ type model struct {
 	tally   Tally
 	cooling time.Time
 	why     string
+	force   Force
 	told    []Transition
 }
 
@@ -96,6 +97,10 @@ func (m *model) stage(share float64, from time.Time) {
 // allow is what Allow says, with its effects when take.
 func (m *model) allow(take bool) error {
 	switch {
+	case m.force == ForcedOpen:
+		return ErrForced
+	case m.force == ForcedClosed:
+		return nil
 	case time.Now().Before(m.cooling):
 		return ErrCooling
 	case m.state == Open:
@@ -125,6 +130,10 @@ func (m *model) allow(take bool) error {
 // tryOut is what Trial says.
 func (m *model) tryOut() error {
 	switch {
+	case m.force == ForcedOpen:
+		return ErrForced
+	case m.force == ForcedClosed:
+		return ErrBusy
 	case m.state == Open:
 		return ErrOpen
 	case m.state == Closed || m.trial:
@@ -146,6 +155,19 @@ func (m *model) tried(o Outcome) {
 	}
 }
 
+// shown is the state that others see, and shared the share of the traffic.
+func (m *model) shown() (s State, shared float64) {
+	switch {
+	case m.force == ForcedOpen:
+		return Open, 0
+	case m.force == ForcedClosed:
+		return Closed, 1
+	case m.state == Closed:
+		return Closed, m.share
+	}
+	return m.state, 0
+}
+
 // count takes a result in the closed state, once more than it says when it has tripped.
 func (m *model) count(o Outcome) {
 	if m.state != Closed || o == Excluded {
@@ -153,6 +175,9 @@ func (m *model) count(o Outcome) {
 	}
 	if m.row++; o == Success {
 		m.row = 0
+	}
+	if m.force == ForcedClosed {
+		return
 	}
 	if o == Failure && m.share < 1 {
 		m.stage(max(m.share, m.s.Ramp.Share)/2, time.Now())

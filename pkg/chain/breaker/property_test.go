@@ -64,7 +64,7 @@ func (m *machinery) Allow(t *rapid.T) {
 		t.Fatalf("Allow() = %v, %v, want %v", p, err, want)
 	}
 	if err == nil {
-		m.given(p, m.state == HalfOpen)
+		m.given(p, m.state == HalfOpen && m.force == Released)
 	}
 }
 
@@ -186,6 +186,11 @@ func (m *machinery) Lead(t *rapid.T) {
 	m.b.Lead(m.lead)
 }
 
+func (m *machinery) Force(t *rapid.T) {
+	m.force = rapid.SampledFrom([]Force{Released, Released, ForcedOpen, ForcedClosed}).Draw(t, "force")
+	m.b.Force(m.force)
+}
+
 func (m *machinery) Blame(t *rapid.T) {
 	m.why = rapid.SampledFrom([]string{"overloaded", "server_error"}).Draw(t, "why")
 	m.b.Blame(m.why)
@@ -217,8 +222,9 @@ func (m *machinery) Renew(t *rapid.T) {
 // check compares after every step.
 func (m *machinery) check(t *rapid.T) {
 	m.pass()
-	if got := m.b.State(); got != m.state {
-		t.Fatalf("State() = %v, want %v", got, m.state)
+	state, share := m.shown()
+	if got := m.b.State(); got != state {
+		t.Fatalf("State() = %v, want %v", got, state)
 	}
 	if got := m.b.Truth(); got != m.truth {
 		t.Fatalf("Truth() = %+v, want %+v", got, m.truth)
@@ -226,15 +232,11 @@ func (m *machinery) check(t *rapid.T) {
 	if !slices.Equal(m.heard, m.told) {
 		t.Fatalf("told %v, want %v", m.heard, m.told)
 	}
-	if got, want := m.b.Check(), m.allow(false); got != want && m.state != HalfOpen {
+	if got, want := m.b.Check(), m.allow(false); got != want && (m.force != Released || m.state != HalfOpen) {
 		t.Fatalf("Check() = %v, want %v", got, want)
 	}
-	want := 0.0
-	if m.state == Closed {
-		want = m.share
-	}
-	if got := m.b.Share(); got != want {
-		t.Fatalf("Share() = %v, want %v", got, want)
+	if got := m.b.Share(); got != share {
+		t.Fatalf("Share() = %v, want %v", got, share)
 	}
 	m.checkReturns(t)
 	m.checkTrial(t)
@@ -242,6 +244,12 @@ func (m *machinery) check(t *rapid.T) {
 
 func (m *machinery) checkReturns(t *rapid.T) {
 	want := m.cooling
+	if m.force != Released {
+		if got := m.b.Returns(); got.After(time.Now()) {
+			t.Fatalf("Returns() = in %v while forced %v, want that nobody knows", time.Until(got), m.force)
+		}
+		return
+	}
 	if m.state == Open && m.until.After(want) {
 		want = m.until
 	}
@@ -253,7 +261,7 @@ func (m *machinery) checkReturns(t *rapid.T) {
 
 // checkTrial says that a half-open breaker has one permit, which is out or to be had.
 func (m *machinery) checkTrial(t *rapid.T) {
-	if m.state != HalfOpen {
+	if m.state != HalfOpen || m.force != Released {
 		return
 	}
 	out := 0
@@ -283,7 +291,7 @@ func TestABreakerBehavesHoweverCallsInterleave(t *testing.T) {
 					"allow": m.Allow, "trial": m.Trial, "call": m.Call, "call again": m.Call, "probe": m.Probe,
 					"done": m.Done, "done again": m.Done, "sleep": m.Sleep, "sleep again": m.Sleep, "wait": m.Wait,
 					"observe": m.Observe, "follow": m.Follow, "drain": m.Drain, "lead": m.Lead, "fleet": m.Fleet,
-					"blame": m.Blame, "cool": m.Cool, "renew": m.Renew,
+					"blame": m.Blame, "cool": m.Cool, "renew": m.Renew, "force": m.Force,
 				})
 			})
 		}

@@ -38,24 +38,24 @@ func (b *Breaker) Observe(t Tally) {
 		if t.Why != "" {
 			b.Blame(t.Why)
 		}
-		m.observe(t)
+		m.observe(t, func(o Outcome) { b.count(m, o) })
 	})
 }
 
 // observe counts the successes first, so that a ratio is not reached in passing, then the failures: those before the
 // last success each for itself, as they opened nothing where they happened, the trailing ones in a row.
-func (m *machine) observe(t Tally) {
+func (m *machine) observe(t Tally, count func(Outcome)) {
 	for range t.OK {
-		m.count(Success)
+		count(Success)
 	}
 	for range t.Failed - t.Trailing {
 		m.row = 0
-		m.count(Failure)
+		count(Failure)
 	}
 	if t.OK > 0 {
 		m.row = 0
 	}
 	for range t.Trailing {
-		m.count(Failure)
+		count(Failure)
 	}
 }
