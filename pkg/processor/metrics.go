@@ -67,6 +67,7 @@ func (m *Metrics) watch(p *Processor) {
 		state:   prometheus.NewDesc("understudy_breaker_state", "State of a target's breaker: 0 closed, 1 half-open, 2 open.", []string{"target"}, nil),
 		share:   prometheus.NewDesc("understudy_breaker_share", "Share of traffic that a target's breaker lets through: less than 1 while it ramps up.", []string{"target"}, nil),
 		cooling: prometheus.NewDesc("understudy_cooldown_seconds", "Seconds until a rate-limited target is tried again, 0 when it may be.", []string{"target"}, nil),
+		forced:  prometheus.NewDesc("understudy_breaker_forced", "Whether an operator keeps a target's breaker open (1) or closed (-1), or it decides itself (0).", []string{"target"}, nil),
 		held:    prometheus.NewDesc("understudy_held_bytes", "Bytes of answers kept back or not yet sent on.", nil, nil),
 		drill:   prometheus.NewDesc("understudy_drill_active", "Whether requests of clients meet drilled faults now (1).", []string{"chain"}, nil),
 		info:    prometheus.NewDesc("understudy_config_info", "The configuration in use, by its hash.", []string{"hash"}, nil),
@@ -74,12 +75,12 @@ func (m *Metrics) watch(p *Processor) {
 }
 
 type liveCollector struct {
-	p                                        *Processor
-	state, share, cooling, held, info, drill *prometheus.Desc
+	p                                                *Processor
+	state, share, cooling, forced, held, info, drill *prometheus.Desc
 }
 
 func (c *liveCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.state, c.share, c.cooling, c.held, c.info, c.drill} {
+	for _, d := range []*prometheus.Desc{c.state, c.share, c.cooling, c.forced, c.held, c.info, c.drill} {
 		ch <- d
 	}
 }
@@ -94,6 +95,7 @@ func (c *liveCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(c.state, float64(b.State()), name)
 		gauge(c.share, b.Share(), name)
 		gauge(c.cooling, max(0, time.Until(b.Cooling()).Seconds()), name)
+		gauge(c.forced, float64(b.Forced()), name)
 	}
 	for _, ch := range book.Config.Chains {
 		active := 0.0

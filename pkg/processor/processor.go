@@ -52,6 +52,9 @@ type Processor struct {
 
 	drills atomic.Pointer[map[string]*drill.Plan] // for clients' requests, by chain
 
+	forcing sync.Mutex               // guards forced, and that every breaker in use goes by it
+	forced  map[string]breaker.Force // by target; what is missing is released
+
 	inflight atomic.Int64 // bytes of request bodies and held answers
 	held     atomic.Int64 // bytes of held answers alone
 
@@ -95,7 +98,25 @@ func (p *Processor) Use(cfg *config.Config, creds *credential.Set) {
 	if creds != nil {
 		book.Ready = func(provider *config.Provider) error { return creds.Ready(provider.Name) }
 	}
+	p.forcing.Lock()
+	defer p.forcing.Unlock()
+	p.forceLocked(book)
 	p.live.Store(&live{book, creds, budget.NewPrices(cfg)})
+}
+
+// Force makes operators' words on breakers, by target, hold from now on, and no others.
+func (p *Processor) Force(targets map[string]breaker.Force) {
+	p.forcing.Lock()
+	defer p.forcing.Unlock()
+	p.forced = targets
+	p.forceLocked(p.Book())
+}
+
+// forceLocked makes the breakers of book go by what operators say. Caller must hold forcing.
+func (p *Processor) forceLocked(book *chain.Book) {
+	for target, b := range book.Breakers() {
+		b.Force(p.forced[target])
+	}
 }
 
 // Identify lets keys stand for one execution each, where chains promise that. It is called before the first attempt.
