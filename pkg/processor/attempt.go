@@ -77,9 +77,14 @@ type attempt struct {
 	answer  answer
 	copy    keepsake
 	clock   clock
+	moments moments
+	trace   Trace
 	over    bool   // the verdict has been reported
 	why     string // x-llm-fallback-reason, as told
 	mode    string // the degraded mode that answers
+	degrade string // x-llm-degraded, as told
+	status  int    // given to the client, 0: none by this attempt
+	replay  bool   // the answer is another exchange's, under the same key
 	refused string // why the queue did not take the request, or money kept the last target out
 }
 
@@ -99,10 +104,10 @@ func (a *attempt) step(m *extproc.ProcessingRequest) {
 		if body, whole := a.gather(r.RequestBody); whole {
 			a.requestBody(body)
 		}
-		a.p.metrics.requestOverhead.Observe(time.Since(from).Seconds())
+		observe(a.p.metrics.requestOverhead, time.Since(from), a.trace)
 	case *extproc.ProcessingRequest_ResponseHeaders:
 		a.responseHeaders(r.ResponseHeaders, m.Attributes)
-		a.p.metrics.responseOverhead.Observe(time.Since(from).Seconds())
+		observe(a.p.metrics.responseOverhead, time.Since(from), a.trace)
 	case *extproc.ProcessingRequest_ResponseBody:
 		a.responseBody(r.ResponseBody.Body, r.ResponseBody.EndOfStream)
 	case *extproc.ProcessingRequest_ResponseTrailers:
@@ -210,6 +215,10 @@ func (a *attempt) report(v classify.Verdict) {
 	a.try.Report(v)
 	a.bill(v)
 	a.p.metrics.attempt(a, v)
+	a.traced(v)
+	for _, j := range a.p.judges {
+		j.Attempt(a.try.Target.Name, &v)
+	}
 }
 
 func (a *attempt) reserve(n int64) bool {

@@ -38,8 +38,19 @@ type Watcher interface {
 	Transition(t breaker.Transition)
 }
 
+// Judge is a Watcher that also hears what each attempt at a target came to, those of marked drill requests aside.
+type Judge interface {
+	Watcher
+	Attempt(target string, v *classify.Verdict)
+}
+
 // Tell makes w hear of every exchange and transition. It is called before the first attempt.
-func (p *Processor) Tell(w Watcher) { p.watchers = append(p.watchers, w) }
+func (p *Processor) Tell(w Watcher) {
+	p.watchers = append(p.watchers, w)
+	if j, ok := w.(Judge); ok {
+		p.judges = append(p.judges, j)
+	}
+}
 
 // account closes an exchange that has its answer: one line, one count.
 func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
