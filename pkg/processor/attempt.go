@@ -217,7 +217,7 @@ func (a *attempt) report(v classify.Verdict) {
 	a.p.metrics.attempt(a, v)
 	a.traced(v)
 	for _, j := range a.p.judges {
-		j.Attempt(a.try.Target.Name, &v)
+		j.Attempt(a.try.Target.Name, v)
 	}
 }
 

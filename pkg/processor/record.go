@@ -41,7 +41,7 @@ type Watcher interface {
 // Judge is a Watcher that also hears what each attempt at a target came to, those of marked drill requests aside.
 type Judge interface {
 	Watcher
-	Attempt(target string, v *classify.Verdict)
+	Attempt(target string, v classify.Verdict)
 }
 
 // Tell makes w hear of every exchange and transition. It is called before the first attempt.
