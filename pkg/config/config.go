@@ -46,7 +46,8 @@ type Server struct {
 	MaxBody         int64       // bytes of one request body
 	MaxInflightBody int64       // bytes of all request bodies and held answers together
 	Drain           time.Duration
-	AdminToken      Secret // for changes over the admin listener; needed where that is not loopback
+	AdminToken      Secret   // for changes over the admin listener; needed where that is not loopback
+	AdminNames      []string // lower case: hosts by which browsers may ask for the status page, beside IPs and localhost
 }
 
 // Address is a listener: Network is "tcp" or "unix", Addr is what net.Listen takes.

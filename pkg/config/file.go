@@ -39,6 +39,7 @@ type fileServer struct {
 	MaxInflightBody size          `yaml:"max_inflight_body"`
 	Drain           time.Duration `yaml:"drain"`
 	AdminToken      string        `yaml:"admin_token"`
+	AdminNames      []string      `yaml:"admin_names"`
 }
 
 type fileServerTLS struct {

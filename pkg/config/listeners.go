@@ -43,8 +43,25 @@ func (c *compiler) server() {
 		c.fault("server.max_inflight_body", "is less than server.max_body: no request of that size could be served")
 	}
 	c.apart("server.admin", s.Admin, "server.grpc", s.GRPC)
+	s.AdminNames = c.adminNames()
 	c.out.Server = s
 }
+
+// adminNames are names as a browser's Host header has them, the port aside.
+func (c *compiler) adminNames() []string {
+	const key = "server.admin_names"
+	c.distinct(key, c.f.Server.AdminNames)
+	var names []string
+	for i, name := range c.f.Server.AdminNames {
+		if name != "" && !c.wrong[index(key, i)] && strings.ContainsFunc(name, notName) {
+			c.fault(index(key, i), "must be a host name without a port, such as status.example.com")
+		}
+		names = append(names, strings.ToLower(name))
+	}
+	return names
+}
+
+func notName(r rune) bool { return notHost(r) || r == ':' || r == '%' }
 
 func (c *compiler) listenerTLS(path string, f fileServerTLS) *ServerTLS {
 	if !c.has(path) || c.wrong[path] {

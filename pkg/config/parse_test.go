@@ -204,6 +204,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 			SocketMode: 0o660,
 			MaxBody:    4 << 20, MaxInflightBody: 64 << 20, Drain: 5 * time.Second,
 			AdminToken: secretOf(t, "file:/nowhere/token"),
+			AdminNames: []string{"status.example.com"},
 		},
 		Envoy: Envoy{
 			Listen: Address{"tcp", "0.0.0.0:8080"}, Admin: Address{"tcp", "127.0.0.1:8081"},
