@@ -22,11 +22,13 @@ const (
 // Past is one attempt that this replica has seen fail.
 type Past struct {
 	Attempt int       // Envoy's number
+	Sent    time.Time // when its request went off
 	At      time.Time // when it failed
 	Slot    int       // index, from 0
 	Rung    int
 	Target  string
 	Verdict classify.Verdict
+	CostUSD float64
 	Answer  Answer
 }
 

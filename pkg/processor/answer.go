@@ -95,6 +95,7 @@ func lost(why string) bool {
 // bypassed lets another filter's reply through, which was given instead of the target's: it says nothing about that.
 func (a *attempt) bypassed() {
 	a.clock.stop()
+	a.status = a.answer.status
 	a.report(classify.Verdict{Class: classify.Canceled, Detail: "answered by another filter"})
 	a.abandonKey()
 	a.p.account(a, classify.Verdict{Class: classify.Canceled}, outcomeCanceled)
@@ -105,7 +106,7 @@ func (a *attempt) bypassed() {
 func (a *attempt) unreachable(why string) {
 	v := a.abort(classify.Transport, why)
 	if a.observing() {
-		a.state = passing
+		a.state, a.status = passing, a.answer.status
 		a.watched(v)
 		m := &mutation{}
 		m.remove("x-llm-failover")
@@ -158,6 +159,7 @@ func (a *attempt) read(p []byte) classify.Progress {
 			a.clock.window(now, w.resp.Content())
 		}
 		if progress == classify.Started {
+			a.moments.content = now
 			a.p.metrics.firstContent(a, now)
 		}
 	}

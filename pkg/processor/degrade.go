@@ -86,6 +86,7 @@ func (a *attempt) degraded(ans degrade.Answer, mode string) {
 		m = a.hint()
 	}
 	outcome := outcomeDegraded
+	a.degrade = ans.Headers["x-llm-degraded"]
 	if a.mode = mode; mode == "" {
 		outcome = outcomeFailed
 	}

@@ -47,7 +47,7 @@ func (a *attempt) commit(extra *mutation) {
 	a.label(m)
 	a.reframe(m)
 	a.send(responseHeaders(m))
-	a.state = committed
+	a.state, a.status, a.moments.committed = committed, a.answer.status, time.Now()
 	a.answer.homing = a.homing()
 	a.clock.released()
 	if !a.copy.wanted {
@@ -129,9 +129,9 @@ func (a *attempt) release(n int64, end bool) {
 
 // failOver gives the exchange back to the front, which tries the next slot.
 func (a *attempt) failOver(v classify.Verdict) {
+	a.report(v)
 	a.p.memo.Add(a.head.exchange.ID, a.pastOf(v))
 	a.replace(a.shown(v), a.next())
-	a.report(v)
 }
 
 // next asks the front for another attempt, where there is a front that counts them: without one the answer is final.
@@ -165,7 +165,8 @@ func (a *attempt) replace(ans degrade.Answer, m *mutation) {
 // pastOf is this attempt as later ones may want to know it.
 func (a *attempt) pastOf(v classify.Verdict) chain.Past {
 	w := &a.answer
-	past := chain.Past{Attempt: a.head.exchange.Attempt, Slot: a.try.Index, Rung: a.try.Rung, Target: a.try.Target.Name, Verdict: v}
+	past := chain.Past{Attempt: a.head.exchange.Attempt, Sent: a.moments.sent, Slot: a.try.Index, Rung: a.try.Rung,
+		Target: a.try.Target.Name, Verdict: v, CostUSD: a.cost.bill.Amount.USD()}
 	switch {
 	case v.Phase == classify.PhaseTransport || v.Class == classify.Timeout || !fails(v):
 	case isError(w.status):
@@ -424,6 +425,7 @@ func (a *attempt) late(why cause) {
 	case a.state == committed:
 		a.cut(v)
 	case why == total:
+		a.report(v)
 		a.last(v)
 	default:
 		a.failed(v)

@@ -87,4 +87,5 @@ func (a *attempt) rehearsed(v classify.Verdict) {
 	a.try.Release()
 	a.bill(v)
 	a.p.metrics.drillAttempts.WithLabelValues(a.chain.Name, a.try.Target.Name, v.Class.String()).Inc()
+	a.traced(v)
 }

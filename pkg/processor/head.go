@@ -27,6 +27,7 @@ type head struct {
 	length         int64  // -1: not said
 	clientRetries  int    // an official SDK says that this is its own retry of that number
 	internal       string // x-llm-internal
+	trace          Trace  // traceparent
 	exchange       chain.Exchange
 	ours           []string // names of headers of ours that are to be removed
 }
@@ -61,6 +62,8 @@ func readHead(m *corev3.HeaderMap) head {
 			h.noStore = h.noStore || strings.Contains(strings.ToLower(value(f)), "no-store")
 		case "x-request-id":
 			h.requestID = value(f)
+		case "traceparent":
+			h.trace = traceOf(f)
 		case "x-envoy-attempt-count":
 			h.exchange.Attempt, _ = strconv.Atoi(value(f))
 		case "x-stainless-retry-count":

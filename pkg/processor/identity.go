@@ -149,6 +149,7 @@ func (a *attempt) repeat(ans once.Answer) {
 	if ans.Status >= 400 { // retries of those who waited would multiply, too
 		m, outcome = a.hint(), outcomeFailed
 	}
+	a.replay = true
 	a.finish()
 	a.reply(degrade.Answer{Status: ans.Status, Body: ans.Body, Headers: headers}, m)
 	a.p.account(a, classify.Verdict{}, outcome)

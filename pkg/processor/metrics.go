@@ -112,7 +112,16 @@ func (m *Metrics) firstContent(a *attempt, now time.Time) {
 	if a.drill.marked || a.drill.fault != "" {
 		return
 	}
-	m.contentSeconds.WithLabelValues(a.try.Target.Name).Observe(now.Sub(a.clock.sentAt).Seconds())
+	observe(m.contentSeconds.WithLabelValues(a.try.Target.Name), now.Sub(a.clock.sentAt), a.trace)
+}
+
+// observe notes a duration, with the trace in which it can be looked at as the bucket's exemplar.
+func observe(o prometheus.Observer, d time.Duration, t Trace) {
+	if e, ok := o.(prometheus.ExemplarObserver); ok && t.Sampled {
+		e.ObserveWithExemplar(d.Seconds(), prometheus.Labels{"trace_id": t.String()})
+		return
+	}
+	o.Observe(d.Seconds())
 }
 
 // attempt counts an attempt's verdict.

@@ -63,6 +63,7 @@ type costs struct {
 	shaper *budget.Shaper      // takes the request for one on its way; nil: none does
 	load   budget.Load         // what it takes the request for
 	broken bool                // the budget kept a target out
+	bill   budget.Bill         // what it came to; zero before the verdict, and without a price
 	again  time.Time           // when a target has room that would have grown too fast; zero: none kept out for that
 }
 
@@ -231,6 +232,7 @@ func (a *attempt) bill(v classify.Verdict) {
 		bill = a.prices.Cost(&asked, v, q)
 		m.Spend.Add(a.chain.Name, t.Name, bill)
 	}
+	a.cost.bill = bill
 	if a.cost.held != nil {
 		a.cost.held.Settle(bill.Amount)
 		a.cost.held = nil

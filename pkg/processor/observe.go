@@ -73,7 +73,7 @@ func (a *attempt) overdue() {
 
 // watch lets the headers pass as they came.
 func (a *attempt) watch(end bool) {
-	a.state = watching
+	a.state, a.status, a.moments.committed = watching, a.answer.status, time.Now()
 	if a.chain.Commit != config.CommitComplete {
 		a.clock.released() // it would have been committed, which is no failure
 	}

@@ -1,32 +1,46 @@
 package processor
 
 import (
-	"log/slog"
 	"time"
 
 	"understudy/pkg/chain"
 	"understudy/pkg/chain/breaker"
+	"understudy/pkg/chain/budget"
 	"understudy/pkg/classify"
 )
 
 // Record is what became of one exchange: all that an incident review asks for, and nothing that a client or a provider
 // has said.
 type Record struct {
-	ID         string // x-llm-exchange
-	RequestID  string // the front's x-request-id
-	Key        string // idempotency key, shortened
-	Chain      string
-	Outcome    string // as understudy_exchanges_total counts it
-	Target     string // "": none was asked by the attempt that ended it
-	Rung       int    // -1 without a target
-	Attempts   int    // Envoy's count, skipped slots included
-	Verdict    classify.Verdict
-	Reason     string // x-llm-fallback-reason
-	Ineligible string // why targets did not fit the request
-	Mode       string // the degraded mode that answered
-	Job        bool   // the run of a queued request, not a client's
-	Drill      string // id of the drill that the exchange, or one of its attempts here, was part of
-	Start, End time.Time
+	ID          string // x-llm-exchange
+	RequestID   string // the front's x-request-id
+	Key         string // idempotency key, shortened
+	Chain       string
+	Outcome     string // as understudy_exchanges_total counts it
+	Target      string // "": none was asked by the attempt that ended it
+	Rung        int    // -1 without a target
+	Attempts    int    // Envoy's count, skipped slots included
+	Status      int    // given to the client; 0: it got none
+	Streamed    bool   // a stream was asked for
+	Verdict     classify.Verdict
+	Cost        budget.Bill // of the attempt that ended it
+	Reason      string      // x-llm-fallback-reason
+	Ineligible  string      // why targets did not fit the request
+	Mode        string      // the degraded mode that answered
+	Label       string      // x-llm-degraded: the mode with the job's id, or the answer's age
+	Replayed    bool        // the answer is that of an exchange under the same key
+	Job         bool        // the run of a queued request, not a client's
+	Drill       string      // id of the drill that the exchange, or one of its attempts here, was part of
+	Fault       string      // what was played in the target's place
+	ClientRetry int         // a client's library says that this is its own retry of that number
+	Trace       Trace
+	Replica     string // that ended it
+	Config      string // hash of the configuration that it was served by
+	Start, End  time.Time
+
+	// When its last attempt was sent, the first content of that one's answer came, and headers left for the client. Zero:
+	// never.
+	Sent, Content, Committed time.Time
 
 	// Past are the earlier attempts that this replica has seen fail, oldest first; another replica may have seen more.
 	Past []chain.Past
@@ -62,7 +76,10 @@ func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
 	}
 	r := a.record(v, outcome)
 	p.memo.Forget(r.ID)
-	r.log(p.log)
+	r.log(a.ctx, p.log)
+	if r.Trace.Sampled {
+		p.tracer.Exchange(r)
+	}
 	for _, w := range p.watchers {
 		w.Exchange(r)
 	}
@@ -71,39 +88,17 @@ func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
 func (a *attempt) record(v classify.Verdict, outcome string) *Record {
 	r := &Record{
 		ID: a.head.exchange.ID, RequestID: a.head.requestID, Key: a.shortKey(), Chain: a.chain.Name, Outcome: outcome,
-		Rung: -1, Attempts: max(1, a.head.exchange.Attempt), Verdict: v, Reason: a.why, Ineligible: a.obstacles(),
-		Mode: a.mode, Job: a.run, Drill: a.drill.id(), Start: a.head.exchange.Start, End: time.Now(), Past: a.past,
+		Rung: -1, Attempts: max(1, a.head.exchange.Attempt), Status: a.status, Streamed: a.body.Stream, Verdict: v,
+		Cost: a.cost.bill, Reason: a.why, Ineligible: a.obstacles(), Mode: a.mode, Label: a.degrade, Replayed: a.replay,
+		Job: a.run, Drill: a.drill.id(), Fault: a.drill.fault, ClientRetry: a.head.clientRetries, Trace: a.trace,
+		Replica: a.p.replica, Config: a.book.Config.Hash, Start: a.head.exchange.Start, End: time.Now(),
+		Sent: a.moments.sent, Content: a.moments.content, Committed: a.moments.committed,
 	}
 	if a.try != nil {
 		r.Target, r.Rung = a.try.Target.Name, a.try.Rung
 	}
-	return r
-}
-
-// log writes the one line of the exchange.
-func (r *Record) log(log *slog.Logger) {
-	say := log.Info
-	if r.Outcome == outcomeFailed || r.Outcome == outcomeDegraded {
-		say = log.Warn
+	if a.head.exchange.Attempt > 1 { // what failed since this attempt began, too
+		r.Past = a.p.memo.Of(r.ID)
 	}
-	say("exchange",
-		slog.String("id", r.ID),
-		slog.String("request_id", r.RequestID),
-		slog.String("key", r.Key),
-		slog.String("chain", r.Chain),
-		slog.String("outcome", r.Outcome),
-		slog.String("target", r.Target),
-		slog.Int("rung", r.Rung),
-		slog.Int("attempts", r.Attempts),
-		slog.String("class", r.Verdict.Class.String()),
-		slog.String("phase", string(r.Verdict.Phase)),
-		slog.String("detail", r.Verdict.Detail),
-		slog.String("reason", r.Reason),
-		slog.String("ineligible", r.Ineligible),
-		slog.String("mode", r.Mode),
-		slog.Bool("job", r.Job),
-		slog.String("drill", r.Drill),
-		slog.String("provider_request_id", r.Verdict.RequestID),
-		slog.Int64("took_ms", r.End.Sub(r.Start).Milliseconds()),
-	)
+	return r
 }

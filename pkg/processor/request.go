@@ -20,6 +20,7 @@ func (a *attempt) requestHeaders(h *extproc.HttpHeaders) {
 	if a.unheard {
 		a.overhear()
 	}
+	a.join()
 	path := a.head.path()
 	cfg := a.book.Config
 	standard := ""
@@ -88,6 +89,7 @@ func (a *attempt) refuseWith(m *mutation, status int, code, message string) {
 func (a *attempt) reply(ans degrade.Answer, m *mutation) {
 	a.state = finished
 	a.clock.stop()
+	a.status = ans.Status
 	a.send(immediate(ans, m, "understudy"))
 }
 
@@ -302,5 +304,6 @@ func (a *attempt) sendOff(c *extproc.CommonResponse) {
 		}
 		a.body.Drop()
 	}
-	a.clock.sendOff(time.Now(), a.chain, a.body.Stream)
+	a.moments.sent = time.Now()
+	a.clock.sendOff(a.moments.sent, a.chain, a.body.Stream)
 }
