@@ -31,6 +31,7 @@ type Config struct {
 	Recovery      Recovery
 	Jobs          Jobs
 	Drill         Drill
+	Tracing       Tracing
 	Tenant        Tenant
 
 	refs []string // of every secret that the file names
@@ -384,6 +385,15 @@ type Drill struct {
 	Listen   Address
 	Services []Address
 }
+
+// Tracing is where spans go. The zero Tracing makes none.
+type Tracing struct {
+	OTLP  *url.URL // of a collector's OTLP over HTTP, without /v1/traces
+	Share float64  // of the exchanges traced about which nobody has decided before, 0 to 1; the others follow their traceparent
+}
+
+// Spans is where the collector takes spans. "the target URL MUST be the base URL with /v1/traces appended" (OTLP exporter).
+func (t Tracing) Spans() *url.URL { return t.OTLP.JoinPath("v1", "traces") }
 
 // Jobs says what becomes of the results of queued requests.
 type Jobs struct {

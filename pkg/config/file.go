@@ -25,6 +25,7 @@ type fileRoot struct {
 	Recovery      fileRecovery             `yaml:"recovery"`
 	Jobs          fileJobs                 `yaml:"jobs"`
 	Drill         fileDrill                `yaml:"drill"`
+	Tracing       fileTracing              `yaml:"tracing"`
 	Tenant        fileTenant               `yaml:"tenant"`
 }
 
@@ -298,6 +299,11 @@ type fileDrill struct {
 	Services []string `yaml:"services"`
 }
 
+type fileTracing struct {
+	OTLP   string  `yaml:"otlp"`
+	Sample float64 `yaml:"sample"`
+}
+
 type fileTenant struct {
 	Metadata      string `yaml:"metadata"`
 	Header        string `yaml:"header"`
@@ -398,5 +404,6 @@ func defaults() fileRoot {
 		},
 		Recovery: fileRecovery{Floor: 1, RetryBudget: 0.1, Rate: 5, Jitter: 0.2, ProbeTokens: 100_000},
 		Jobs:     fileJobs{Keep: 24 * time.Hour},
+		Tracing:  fileTracing{Sample: 1},
 	}
 }

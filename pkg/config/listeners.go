@@ -156,6 +156,21 @@ func (c *compiler) drill() {
 	c.out.Drill = Drill{Listen: listen, Services: c.replicas("drill.services", f.Services, "drill.listen", listen)}
 }
 
+func (c *compiler) tracing() {
+	f := &c.f.Tracing
+	if !c.has("tracing") || c.wrong["tracing"] {
+		return
+	}
+	c.share("tracing.sample", f.Sample)
+	form := web("http://127.0.0.1:4318")
+	form.login = ": set OTEL_EXPORTER_OTLP_HEADERS for the service"
+	u := c.plainURL("tracing.otlp", f.OTLP, form)
+	if u != nil && strings.HasSuffix(strings.TrimSuffix(u.Path, "/"), "/v1/traces") {
+		c.fault("tracing.otlp", "is the collector's base: leave /v1/traces out, it is added")
+	}
+	c.out.Tracing = Tracing{OTLP: u, Share: f.Sample}
+}
+
 func (c *compiler) clientTLS() *ClientTLS {
 	f := &c.f.Envoy.TLS
 	if !c.has("envoy.tls") || c.wrong["envoy.tls"] {

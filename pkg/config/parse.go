@@ -62,6 +62,7 @@ func (c *compiler) compile() {
 	c.chains()
 	c.jobs()
 	c.drill()
+	c.tracing()
 	c.passthrough()
 	c.rules()
 }

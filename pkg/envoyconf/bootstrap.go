@@ -26,7 +26,7 @@ import (
 // Bootstrap is a complete Envoy configuration for c, with the hop behind the kind of listener that hop names.
 // The error joins everything in c that Envoy could not be told.
 func Bootstrap(c *config.Config, hop Hop) (*bootstrapv3.Bootstrap, error) {
-	p, err := Build(c, hop)
+	p, err := (&builder{c: c, hop: hop}).pieces()
 	boot := &bootstrapv3.Bootstrap{
 		Admin: p.Admin,
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{
@@ -53,9 +53,10 @@ type Pieces struct {
 	Extensions               []*corev3.TypedExtensionConfig // of the bootstrap
 }
 
-// Build makes the pieces for c. The error joins everything in c that Envoy could not be told.
+// Build makes the pieces for c, to be added to an Envoy that has its own tracing. The error joins everything in c that
+// Envoy could not be told.
 func Build(c *config.Config, hop Hop) (*Pieces, error) {
-	return (&builder{c: c, hop: hop}).pieces()
+	return (&builder{c: c, hop: hop, attached: true}).pieces()
 }
 
 // Discovered makes the pieces for an Envoy that asks a control plane for them: its clusters ask for their secrets, too.
@@ -106,6 +107,7 @@ type builder struct {
 	errs []error
 
 	secretsFrom *corev3.ConfigSource // nil: they are Envoy's own
+	attached    bool                 // the pieces are added to somebody's Envoy
 }
 
 func (b *builder) fault(format string, args ...any) {
@@ -138,6 +140,7 @@ func (b *builder) clusters() []*clusterv3.Cluster {
 		cs = append(cs, b.providerCluster(p))
 	}
 	cs = append(cs, b.feedClusters()...)
+	cs = append(cs, b.collectorClusters()...)
 	if b.c.Drill.Listen != (config.Address{}) {
 		cs = append(cs, b.drillCluster())
 	}

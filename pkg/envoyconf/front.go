@@ -33,6 +33,7 @@ func (b *builder) frontListener(m *hcmv3.HttpConnectionManager) *listenerv3.List
 func (b *builder) frontManager() *hcmv3.HttpConnectionManager {
 	return &hcmv3.HttpConnectionManager{
 		StatPrefix:        "front",
+		Tracing:           b.tracing(),
 		UseRemoteAddress:  wrapperspb.Bool(true),
 		NormalizePath:     wrapperspb.Bool(true),
 		MergeSlashes:      true,

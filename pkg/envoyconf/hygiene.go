@@ -1,6 +1,8 @@
 package envoyconf
 
 import (
+	"slices"
+
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	headermutationv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
@@ -41,10 +43,10 @@ func (b *builder) stripHop() *corev3.TypedExtensionConfig {
 // before is done first to a request.
 func (b *builder) border(before ...*mutationv3.HeaderMutation) *hcmv3.HttpFilter {
 	return b.filter("border", &headermutationv3.HeaderMutation{Mutations: &headermutationv3.Mutations{
-		RequestMutations: append(before,
+		RequestMutations: slices.Concat(before, b.untraced(), []*mutationv3.HeaderMutation{
 			removePrefix("x-llm-"), removePrefix("x-envoy-"), removePrefix("x-forwarded-"), remove("x-request-id"),
 			removePrefix(aside),
-		),
+		}),
 		ResponseMutations: []*mutationv3.HeaderMutation{
 			removePrefix("x-llm-"), removePrefix("x-envoy-"), remove("x-should-retry"),
 		},
