@@ -32,6 +32,7 @@ import (
 	"understudy/pkg/envoyconf/xds"
 	"understudy/pkg/processor"
 	"understudy/pkg/provider/credential"
+	"understudy/pkg/tracing"
 )
 
 // app is the running service.
@@ -47,6 +48,7 @@ type app struct {
 	degraded  *degraded
 	ledger    *ledger
 	drills    *drills
+	tracer    *tracing.Tracer // nil: nothing is traced
 	reloadOK  prometheus.Gauge
 	wires     *wires
 	xds       *xds.Server // nil: Envoy has its configuration from elsewhere
@@ -100,6 +102,9 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 		return nil, err
 	}
 	a.ledger = newLedger(a.shared.store, a.processor, reg, log)
+	if a.tracer, err = newTracer(cfg, a.processor, reg, log); err != nil {
+		return nil, err
+	}
 	if a.xds, err = newControlPlane(cfg, reg, log); err != nil {
 		return nil, err
 	}
@@ -265,6 +270,7 @@ func (a *app) stop(drain time.Duration) error {
 	err := errors.Join(errJobs, a.drills.stop(), a.ledger.stop(ctx), a.admin.Shutdown(ctx), a.shared.close())
 	a.wg.Wait()
 	a.creds.Stop()
+	a.stopTracing(ctx)
 	return err
 }
 
@@ -336,6 +342,9 @@ func (a *app) unchangeable(next *config.Config) error {
 	}
 	if !reflect.DeepEqual(a.cfg.Drill, next.Drill) {
 		errs = append(errs, errors.New("drill: "+why))
+	}
+	if !reflect.DeepEqual(a.cfg.Tracing, next.Tracing) {
+		errs = append(errs, errors.New("tracing: "+why))
 	}
 	if !reflect.DeepEqual(a.cfg.Store, next.Store) {
 		errs = append(errs, errors.New("store: "+why))

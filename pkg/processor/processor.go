@@ -195,6 +195,9 @@ func (p *Processor) transition(t breaker.Transition) {
 	p.log.Warn("breaker "+t.To.String(), "target", t.Target, "from", t.From.String(), "to", t.To.String())
 }
 
+// Replica tells this process from another.
+func (p *Processor) Replica() string { return p.replica }
+
 // SetKey makes key the one that our own calls are signed with. Until then none is let in.
 func (p *Processor) SetKey(key []byte) { p.key.Store(&key) }
 
