@@ -54,6 +54,7 @@ func commands() []command {
 		{"demo", "demo [--envoy PATH]", "the whole story on one machine, without accounts", demo},
 		{"demo provider", "demo provider --listen ADDR --control ADDR --schedule ACTS [--name NAME]", "a scripted provider that fails by schedule, or as told", demoProvider},
 		{"demo traffic", "demo traffic --gateway URL [--every DURATION] [--admin ADDR]", "calls of both dialects without end", demoTraffic},
+		{"drill", "drill -c FILE [--gateway URL] [--admin URL] [--report FILE] [--junit FILE] [--chain NAME]… [--share 0.1 --for 60s] [--self]", "rehearse what a config promises, on a running stack or on one of its own", drillRun},
 		{"health", "health [--admin URL]", "ask a running process whether it is ready", healthOf},
 		{"version", "version", "print versions", version},
 	}
