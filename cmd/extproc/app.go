@@ -12,6 +12,8 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +50,8 @@ type app struct {
 	degraded  *degraded
 	ledger    *ledger
 	drills    *drills
+	forces    *forces
+	lookout   *lookout
 	tracer    *tracing.Tracer // nil: nothing is traced
 	reloadOK  prometheus.Gauge
 	wires     *wires
@@ -60,6 +64,7 @@ type app struct {
 
 	ready    atomic.Bool
 	quiet    chan struct{} // closed when streams that are no attempts have to end
+	closing  chan struct{} // closed when the admin listener closes
 	stopping context.CancelFunc
 	wg       sync.WaitGroup
 	failed   chan error
@@ -80,13 +85,15 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 			Help: "Whether the last reload of the config was used (1) or refused (0)."}),
 		wires:  wires,
 		health: health.NewServer(),
-		quiet:  make(chan struct{}),
+		quiet:  make(chan struct{}), closing: make(chan struct{}),
 		failed: make(chan error, 2),
 	}
 	a.grpc = grpc.NewServer(append(a.grpcOptions(), lostEnvoys(cfg)...)...)
 	a.creds = credential.New(cfg, nil, log)
 	a.processor.Use(cfg, a.creds)
 	a.calls = newCalls(a.processor, log)
+	a.lookout = newLookout(a.processor)
+	a.processor.Tell(a.lookout)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.release())
@@ -98,6 +105,7 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 	if a.degraded, err = newDegraded(a.shared.store, a.processor, reg, a.calls, log); err != nil {
 		return nil, err
 	}
+	a.forces = newForces(a.shared.store, a.processor, a.lookout.forced, log)
 	if a.drills, err = newDrills(a.shared.store, a.processor, log); err != nil {
 		return nil, err
 	}
@@ -155,19 +163,27 @@ func (a *app) adminServer(h http.Handler) *http.Server {
 			h = vouched(h)
 		}
 	}
-	return &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)}
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(a.log.Handler(), slog.LevelWarn)}
+	server.RegisterOnShutdown(sync.OnceFunc(func() { close(a.closing) }))
+	return server
 }
 
 // offers is what the admin listener serves.
 func (a *app) offers(reg *prometheus.Registry) admin.Options {
 	return admin.Options{
-		Metrics: reg, Ready: a.isReady, Switch: a.degraded.flip, Drills: a.drills, Local: a.cfg.Server.Admin.Local(),
-		Token: a.adminToken,
+		Metrics: reg, Ready: a.isReady, Status: a.status, Switch: a.degraded.flip, Force: a.forces.set, Drills: a.drills,
+		Token: a.adminToken, Local: a.cfg.Server.Admin.Local(), Names: names(a.cfg.Server), Quiet: a.closing,
 		Job: func(ctx context.Context, id string) (int, []byte) {
 			ans := a.degraded.ladder.AnyJob(ctx, id)
 			return ans.Status, ans.Body
 		},
 	}
+}
+
+// names are the hosts that the config gives the admin listener.
+func names(s config.Server) []string {
+	host, _, _ := net.SplitHostPort(s.Admin.Addr)
+	return append(slices.Clone(s.AdminNames), strings.ToLower(host))
 }
 
 // adminToken is what callers of the admin listener must show, "" where the config asks for nothing. While what it asks for
@@ -241,6 +257,7 @@ func (a *app) start() {
 	a.ledger.start(ctx)
 	a.degraded.start(ctx)
 	a.drills.start(ctx)
+	a.forces.start(ctx)
 	a.wg.Go(func() { a.fail(a.grpc.Serve(processor.Listener(a.grpcListener))) })
 	a.wg.Go(func() { a.fail(a.admin.Serve(a.adminListener)) })
 	a.wg.Go(func() { a.watch(ctx, a.cfg) })
@@ -265,6 +282,7 @@ func (a *app) stop(drain time.Duration) error {
 	errJobs := <-caughtUp
 	a.shared.stop()
 	a.calls.stop()
+	a.forces.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), settle)
 	defer cancel()
 	err := errors.Join(errJobs, a.drills.stop(), a.ledger.stop(ctx), a.admin.Shutdown(ctx), a.shared.close())

@@ -13,7 +13,7 @@ import (
 // imports says which packages of ours each package may import: arrows go one way. A package that is missing here is
 // a fault.
 var imports = map[string][]string{
-	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade",
+	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade",
 		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/drill", "pkg/envoyconf", "pkg/envoyconf/attach", "pkg/envoyconf/audit", "pkg/envoyconf/gateway",
 		"pkg/envoyconf/istio", "pkg/envoyconf/xds", "pkg/fleet", "pkg/once", "pkg/processor", "pkg/provider/credential", "pkg/recovery", "pkg/store",
 		"pkg/token", "pkg/tracing"},

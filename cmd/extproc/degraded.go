@@ -39,6 +39,7 @@ type degraded struct {
 	drainer   *recovery.Drainer
 	notifier  *recovery.Notifier
 	switches  *store.Bucket
+	queues    *recovery.QueueCollector
 	log       *slog.Logger
 
 	mu  sync.Mutex // mu guards off
@@ -70,7 +71,8 @@ func newDegraded(s *store.Store, p *processor.Processor, reg prometheus.Register
 		}, log),
 		switches: s.Bucket(store.BucketOptions{Name: "switches"}),
 	}
-	reg.MustRegister(recovery.NewQueueCollector(context.Background(), func() []string { return queued(cfg()) }, jobs.Stats))
+	d.queues = recovery.NewQueueCollector(context.Background(), func() []string { return queued(cfg()) }, jobs.Stats)
+	reg.MustRegister(d.queues)
 	p.Degrade(d.ladder, d.closed)
 	d.learn(s)
 	return d, nil
@@ -181,6 +183,19 @@ func (d *degraded) turn(e store.Entry) {
 		d.off[e.Key] = true
 	}
 	d.processor.SwitchOff(maps.Clone(d.off))
+}
+
+// offBy is who has switched a chain off, "" when it is on.
+func (d *degraded) offBy(c *config.Chain) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case c.Off.Force:
+		return "config"
+	case d.off[c.Name]:
+		return "operator"
+	}
+	return ""
 }
 
 // flip switches a chain off or on, for all replicas and for good.

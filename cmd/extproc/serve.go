@@ -76,6 +76,7 @@ func (a *app) reload(ctx context.Context, file string) {
 	}
 	if err != nil {
 		a.reloadOK.Set(0)
+		a.lookout.reloaded(err)
 		a.log.Error("the changed config is not used", "file", file, "error", err.Error())
 		return
 	}
@@ -84,5 +85,6 @@ func (a *app) reload(ctx context.Context, file string) {
 	a.creds = creds
 	a.processor.Use(next, creds)
 	a.reloadOK.Set(1)
+	a.lookout.reloaded(nil)
 	a.log.Info("config reloaded", "file", file, "config", next.Hash)
 }

@@ -40,8 +40,10 @@ func TestWhoMayChangeThings(t *testing.T) {
 			switched := ""
 			h := Handler(Options{
 				Metrics: prometheus.NewRegistry(), Ready: func() error { return nil }, Local: row.local,
-				Token: func() string { return row.token },
-				Job:   func(_ context.Context, id string) (int, []byte) { return 200, []byte(`{"id":"` + id + `"}`) },
+				Token:  func() string { return row.token },
+				Job:    func(_ context.Context, id string) (int, []byte) { return 200, []byte(`{"id":"` + id + `"}`) },
+				Status: func() Status { return Status{} },
+				Force:  func(context.Context, string, string) error { return nil },
 				Switch: func(_ context.Context, chain string, off bool) error {
 					if chain != "chat" {
 						return ErrUnknown

@@ -46,18 +46,26 @@ func planned(f func(ctx context.Context, plan []byte) ([]byte, error)) http.Hand
 // told answers a change: with what came of it, or with why nothing has changed.
 func told(w http.ResponseWriter, err error, out []byte) {
 	switch {
-	case errors.Is(err, ErrUnknown):
-		say(w, http.StatusNotFound, err.Error())
-	case errors.Is(err, ErrRefused):
-		say(w, http.StatusBadRequest, err.Error())
+	case errors.Is(err, ErrUnknown), errors.Is(err, ErrRefused):
+		say(w, statusOf(err), err.Error())
 	case err != nil:
-		say(w, http.StatusServiceUnavailable, "nothing has changed: "+err.Error())
+		say(w, statusOf(err), "nothing has changed: "+err.Error())
 	case out == nil:
 		say(w, http.StatusOK, "ok")
 	default:
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusCreated)
 		_, _ = w.Write(out)
 	}
+}
+
+// statusOf is the status of an answer that tells err.
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, ErrUnknown):
+		return http.StatusNotFound
+	case errors.Is(err, ErrRefused):
+		return http.StatusBadRequest
+	}
+	return http.StatusServiceUnavailable
 }

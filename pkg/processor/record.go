@@ -31,6 +31,7 @@ type Record struct {
 	Replayed    bool        // the answer is that of an exchange under the same key
 	Job         bool        // the run of a queued request, not a client's
 	Drill       string      // id of the drill that the exchange, or one of its attempts here, was part of
+	Marked      bool        // the request carried its drill: it is no client's
 	Fault       string      // what was played in the target's place
 	ClientRetry int         // a client's library says that this is its own retry of that number
 	Trace       Trace
@@ -90,7 +91,7 @@ func (a *attempt) record(v classify.Verdict, outcome string) *Record {
 		ID: a.head.exchange.ID, RequestID: a.head.requestID, Key: a.shortKey(), Chain: a.chain.Name, Outcome: outcome,
 		Rung: -1, Attempts: max(1, a.head.exchange.Attempt), Status: a.status, Streamed: a.body.Stream, Verdict: v,
 		Cost: a.cost.bill, Reason: a.why, Ineligible: a.obstacles(), Mode: a.mode, Label: a.degrade, Replayed: a.replay,
-		Job: a.run, Drill: a.drill.id(), Fault: a.drill.fault, ClientRetry: a.head.clientRetries, Trace: a.trace,
+		Job: a.run, Drill: a.drill.id(), Marked: a.drill.marked, Fault: a.drill.fault, ClientRetry: a.head.clientRetries, Trace: a.trace,
 		Replica: a.p.replica, Config: a.book.Config.Hash, Start: a.head.exchange.Start, End: time.Now(),
 		Sent: a.moments.sent, Content: a.moments.content, Committed: a.moments.committed,
 	}

@@ -50,17 +50,23 @@ func NewQueueCollector(ctx context.Context, chains func() []string, stats func(c
 // Describe is prometheus.Collector's.
 func (c *QueueCollector) Describe(ch chan<- *prometheus.Desc) { ch <- c.jobs; ch <- c.oldest }
 
-// Collect is prometheus.Collector's.
-func (c *QueueCollector) Collect(ch chan<- prometheus.Metric) {
+// Each calls f with the queue of each chain that answers, as it was a second ago at most.
+func (c *QueueCollector) Each(f func(chain string, s queue.Stats)) {
 	chains := c.chains()
 	for i, l := range c.lookAt(chains) {
-		if l.err != nil {
-			continue
+		if l.err == nil {
+			f(chains[i], l.stats)
 		}
-		ch <- prometheus.MustNewConstMetric(c.jobs, prometheus.GaugeValue, float64(l.stats.Waiting), chains[i], string(queue.Queued))
-		ch <- prometheus.MustNewConstMetric(c.jobs, prometheus.GaugeValue, float64(l.stats.Running), chains[i], string(queue.Running))
-		ch <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, age(l.stats.Oldest), chains[i])
 	}
+}
+
+// Collect is prometheus.Collector's.
+func (c *QueueCollector) Collect(ch chan<- prometheus.Metric) {
+	c.Each(func(chain string, s queue.Stats) {
+		ch <- prometheus.MustNewConstMetric(c.jobs, prometheus.GaugeValue, float64(s.Waiting), chain, string(queue.Queued))
+		ch <- prometheus.MustNewConstMetric(c.jobs, prometheus.GaugeValue, float64(s.Running), chain, string(queue.Running))
+		ch <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, age(s.Oldest), chain)
+	})
 }
 
 func age(t time.Time) float64 {
