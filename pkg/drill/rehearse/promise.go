@@ -219,17 +219,31 @@ func (p policy) passes(f drill.Fault, stream bool) bool {
 	return late(f) || f.Slow && f.Status != 0 && stream && p.Hold.Time < p.Deadlines.FirstContent
 }
 
-// onward says whether the chain goes on from a primary that meets a fault before anything of it is let through.
-func (p policy) onward(f drill.Fault) bool {
+// next is the rung to which the chain goes on from a primary that meets a fault before anything of it is let through; 0:
+// to none, by its policy or for want of one that could do better.
+func (p policy) next(f drill.Fault) int {
+	on := true
 	switch {
 	case f.Class == classify.RateLimited:
-		return p.On.RateLimited == "next" || p.On.RateLimited == "wait"
+		on = p.On.RateLimited == "next" || p.On.RateLimited == "wait"
 	case f.Class == classify.Refusal:
-		return p.On.Refusal == "next" && len(p.Rungs) > 1
+		on = p.On.Refusal == "next"
 	case f.Name == "tier_downgrade":
-		return p.On.TierDowngrade == "next" && len(p.Rungs) > 1
+		on = p.On.TierDowngrade == "next"
 	}
-	return true
+	for i := 1; i < len(p.Rungs) && on; i++ {
+		// A refusal is the model's own: another family may think otherwise.
+		if f.Class != classify.Refusal || p.Rungs[i].Target.Family != p.Rungs[0].Target.Family {
+			return i
+		}
+	}
+	return 0
+}
+
+// stays says that the primary's own answer is the client's when the chain does not go on.
+func (p policy) stays(f drill.Fault) bool {
+	return f.Class == classify.Refusal || f.Class == classify.OK ||
+		f.Class == classify.RateLimited && (p.On.RateLimited == "return" || p.On.RateLimited == "queue")
 }
 
 // reason is the fault in the words of x-llm-fallback-reason.
@@ -242,24 +256,34 @@ func reason(f drill.Fault) string {
 
 // meets is what the chain promises when its primary meets a fault, and which degraded mode the caller must accept for it.
 func (p policy) meets(f drill.Fault, stream bool) (w promise, accept string) {
-	silence := p.silence(f, stream) * p.tries(f.Class)
-	if f.Class == classify.RateLimited && p.On.RateLimited == "wait" {
-		silence = p.On.MaxWait
-	}
+	next, silence := p.next(f), p.waits(f, stream)
 	switch {
 	case p.passes(f, stream):
 		return p.let(f, stream), "none"
-	case !p.onward(f):
+	case next == 0 && p.stays(f):
 		return p.returned(f, stream)
-	case len(p.Rungs) == 1:
-		return p.spent(silence), "none"
+	case next == 0:
+		w = p.spent(silence)
+		if f.Name == "html_error" { // the failure that a chain shows is the primary's, as it came
+			w.end = unchange
+		}
+		return w, "none"
 	}
-	w = p.serves(1, reason(f), stream)
+	w = p.serves(next, reason(f), stream)
 	w.begins += silence
-	if p.down(1) {
+	if p.down(next) {
 		accept = "downshift"
 	}
 	return w, accept
+}
+
+// waits is how long the chain waits for a primary that meets a fault: each of its members, each of their tries.
+func (p policy) waits(f drill.Fault, stream bool) time.Duration {
+	each := p.silence(f, stream) * p.tries(f.Class)
+	if f.Class == classify.RateLimited && p.On.RateLimited == "wait" {
+		each = p.On.MaxWait
+	}
+	return each * time.Duration(len(p.Rungs[0].All()))
 }
 
 // let is what a client sees of a fault that is not held back.

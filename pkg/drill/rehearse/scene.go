@@ -41,15 +41,15 @@ func (p policy) scenes(c call) []scene {
 	for i := range all {
 		p.fill(&all[i], c)
 	}
-	slices.SortStableFunc(all, func(a, b scene) int { return int(p.waits(&b) - p.waits(&a)) })
+	slices.SortStableFunc(all, func(a, b scene) int { return int(p.slow(&b) - p.slow(&a)) })
 	return all
 }
 
-// waits is how long the deadlines are that a scene waits for.
-func (p policy) waits(s *scene) time.Duration {
-	for _, name := range s.faults {
+// slow is how long a scene waits for deadlines.
+func (p policy) slow(s *scene) time.Duration {
+	for _, name := range s.faults { // which are all the same
 		if f, ok := drill.Named(name); ok {
-			return p.silence(f, s.call.stream)
+			return p.waits(f, s.call.stream)
 		}
 	}
 	return 0
@@ -115,7 +115,7 @@ func (p policy) faultScene(f drill.Fault, c call) scene {
 		name: fmt.Sprintf("the primary meets %s (%s)", f.Name, f.Means), where: p.policyOn(f), faults: p.all(1, f.Name), call: c,
 	}
 	s.promise, s.accept = p.meets(f, c.stream)
-	switch silence := p.silence(f, c.stream) * p.tries(f.Class); {
+	switch silence := p.waits(f, c.stream); {
 	case silence > 0 && silence+time.Second > p.Deadlines.Total:
 		s.skip = fmt.Sprintf("%s.total (%s) is over before another rung could be asked", p.at("deadlines"), p.Deadlines.Total)
 	case f.Name == "tier_downgrade":

@@ -33,7 +33,7 @@ const (
 )
 
 // errLate is why an answer has not begun.
-var errLate = errors.New("it is late")
+var errLate = errors.New("the drill has stopped waiting")
 
 // ask makes a call; with a mark it is no client's. An answer that has not begun within begins is not waited for.
 func (s *stack) ask(ctx context.Context, c call, mark, accept string, begins, ends time.Duration) *answer {
@@ -64,7 +64,7 @@ func (s *stack) ask(ctx context.Context, c call, mark, accept string, begins, en
 	}
 	resp, err := s.calls.Do(req)
 	if err != nil {
-		a.err = errors.Join(context.Cause(ctx), err)
+		a.err = orError(context.Cause(ctx), err)
 		return a
 	}
 	defer resp.Body.Close()
@@ -73,6 +73,14 @@ func (s *stack) ask(ctx context.Context, c call, mark, accept string, begins, en
 	a.body, a.err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	a.read(c)
 	return a
+}
+
+// orError is why a call was given up, or how it failed.
+func orError(cause, err error) error {
+	if cause != nil {
+		return cause
+	}
+	return err
 }
 
 // told asks the admin listener; a status other than 2xx is an error that says what it said.
