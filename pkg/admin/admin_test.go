@@ -33,6 +33,11 @@ func TestWhoMayChangeThings(t *testing.T) {
 		{"a wrong token is taken", "t", false, "POST", "/chains/chat/off", bearer("u"), 401},
 		{"half a token is taken", "token", false, "POST", "/chains/chat/off", bearer("tok"), 401},
 		{"the token is not taken", "t", false, "POST", "/chains/chat/off", bearer("t"), 200},
+		{"a local operator cannot force a breaker", "", true, "POST", "/breakers/open/a/b", nil, 200},
+		{"a stranger forces a breaker", "", false, "POST", "/breakers/closed/a/b", nil, 403},
+		{"the token does not release a breaker", "t", false, "POST", "/breakers/release/a/b", bearer("t"), 200},
+		{"a breaker is forced half-open", "", true, "POST", "/breakers/half-open/a/b", nil, 404},
+		{"a stranger starts a drill", "", false, "POST", "/drills", nil, 403},
 		{"metrics need a token", "t", false, "GET", "/metrics", nil, 200},
 	}
 	for _, row := range rows {
@@ -43,7 +48,13 @@ func TestWhoMayChangeThings(t *testing.T) {
 				Token:  func() string { return row.token },
 				Job:    func(_ context.Context, id string) (int, []byte) { return 200, []byte(`{"id":"` + id + `"}`) },
 				Status: func() Status { return Status{} },
-				Force:  func(context.Context, string, string) error { return nil },
+				Force: func(_ context.Context, target, _ string) error {
+					if target != "a/b" {
+						return ErrUnknown
+					}
+					return nil
+				},
+				Drills: drillsFunc(func(...any) error { return nil }),
 				Switch: func(_ context.Context, chain string, off bool) error {
 					if chain != "chat" {
 						return ErrUnknown
