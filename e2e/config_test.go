@@ -27,6 +27,7 @@ type file struct {
 	Chains      yaml.Node               `yaml:"chains"` // in order: the first match wins
 	Jobs        map[string]any          `yaml:"jobs,omitempty"`
 	Drill       map[string]any          `yaml:"drill,omitempty"`
+	Tracing     map[string]any          `yaml:"tracing,omitempty"`
 	Tenant      map[string]any          `yaml:"tenant,omitempty"`
 	Recovery    map[string]any          `yaml:"recovery,omitempty"`
 }

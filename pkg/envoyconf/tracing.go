@@ -1,6 +1,7 @@
 package envoyconf
 
 import (
+	"math"
 	"time"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -8,6 +9,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	tracev3 "github.com/envoyproxy/go-control-plane/envoy/config/trace/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	samplersv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/tracers/opentelemetry/samplers/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 )
@@ -25,11 +27,11 @@ func (b *builder) tracing() *hcmv3.HttpConnectionManager_Tracing {
 	}
 	return &hcmv3.HttpConnectionManager_Tracing{
 		ClientSampling: &typev3.Percent{Value: 0}, // by x-client-trace-id, which is anybody's to send
-		RandomSampling: &typev3.Percent{Value: 100 * t.Share},
 		Provider: &tracev3.Tracing_Http{
 			Name: "envoy.tracers.opentelemetry",
 			ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: b.pack(&tracev3.OpenTelemetryConfig{
 				ServiceName: "understudy-envoy",
+				Sampler:     b.sampler(t.Share),
 				HttpService: &corev3.HttpService{HttpUri: &corev3.HttpUri{
 					Uri:              t.Spans().String(),
 					HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: collectorName},
@@ -38,6 +40,18 @@ func (b *builder) tracing() *hcmv3.HttpConnectionManager_Tracing {
 			})},
 		},
 	}
+}
+
+// sampler follows a traceparent, as the service does. The manager's own sampling would overrule the client's: at
+// random_sampling 0 nothing of a sampled trace was sent (1.40).
+func (b *builder) sampler(share float64) *corev3.TypedExtensionConfig {
+	return b.extension("envoy.tracers.opentelemetry.samplers.parent_based", &samplersv3.ParentBasedSamplerConfig{
+		WrappedSampler: b.extension("envoy.tracers.opentelemetry.samplers.trace_id_ratio_based", &samplersv3.TraceIdRatioBasedSamplerConfig{
+			SamplingPercentage: &typev3.FractionalPercent{
+				Numerator: uint32(math.Round(share * 1e6)), Denominator: typev3.FractionalPercent_MILLION,
+			},
+		}),
+	})
 }
 
 func (b *builder) collectorClusters() []*clusterv3.Cluster {
