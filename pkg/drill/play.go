@@ -46,5 +46,6 @@ func play(f Fault, w http.ResponseWriter, r *http.Request) {
 		model, _, _ := strings.Cut(r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:], ":")
 		o.Models = []string{model}
 	}
+	r.Header.Del(scripted.ScriptHeader) // a client has no say in it
 	scripted.New("drill", o).ServeHTTP(w, r)
 }

@@ -65,11 +65,15 @@ func (r *runner) cache(ctx context.Context, p policy, s *scene, result *Result) 
 	s.promise = promise{status: 200, rung: nobody, mode: "cache; age=", end: whole, text: kept.text, begins: ladder}
 	result.Promised = s.promise.String()
 	var a *answer
-	err = until(ctx, patience, func(ctx context.Context) (err error) { // it is kept in the background
-		if a, err = r.marked(ctx, s, result); err == nil && len(s.promise.compare(a)) > 0 {
-			err = errors.New("not yet")
+	err = until(ctx, patience, func(ctx context.Context) error { // it is kept in the background
+		again, err := r.marked(ctx, s, result)
+		if err != nil {
+			return err
 		}
-		return err
+		if a = again; len(s.promise.compare(a)) > 0 {
+			return errors.New("not yet")
+		}
+		return nil
 	})
 	result.Drills = result.Drills[max(0, len(result.Drills)-2):]
 	if a == nil {
