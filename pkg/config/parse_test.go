@@ -256,6 +256,7 @@ func TestEveryKeyOfTheFileReachesTheConfig(t *testing.T) {
 		Recovery: Recovery{Floor: 2, RetryBudget: 0.05, Rate: 0.5, Jitter: 0.5, ProbeTokens: 5000},
 		Jobs:     Jobs{Expose: true, Keep: time.Hour},
 		Tenant:   Tenant{Header: "x-tenant"},
+		Drill:    Drill{Listen: Address{"tcp", "0.0.0.0:7005"}, Services: []Address{{"tcp", "u1.mesh:7005"}, {"tcp", "u2.mesh:7005"}}},
 		Tracing:  Tracing{OTLP: &url.URL{Scheme: "http", Host: "otel.mesh:4318", Path: "/team/"}, Share: 0.25},
 	}
 	if !reflect.DeepEqual(c, want) {
