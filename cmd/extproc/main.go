@@ -51,6 +51,7 @@ func commands() []command {
 		{"envoy", "envoy -c FILE [--hop internal|tcp|uds] [--xds] [--sds DIR]", "print a complete Envoy bootstrap for a config file, or what asks the service for the rest", envoy},
 		{"envoy attach", "envoy attach --for static|gateway|istio [--level same-request|next-request|observe] -c FILE", "print what to add to an Envoy that runs already", attachTo},
 		{"classify", "classify [--api anthropic|openai|gemini] [--asked-tier T] [--chunk N] FILE…", "say what recorded answers really were", classifyFiles},
+		{"explain", "explain [--id EXCHANGE] FILE…|-", "tell the story of one exchange by the lines that the service has logged", explain},
 		{"demo", "demo [--envoy PATH]", "the whole story on one machine, without accounts", demo},
 		{"demo provider", "demo provider --listen ADDR --control ADDR --schedule ACTS [--name NAME]", "a scripted provider that fails by schedule, or as told", demoProvider},
 		{"demo traffic", "demo traffic --gateway URL [--every DURATION] [--admin ADDR]", "calls of both dialects without end", demoTraffic},
