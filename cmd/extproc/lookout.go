@@ -32,6 +32,7 @@ const (
 type lookout struct {
 	book func() *config.Config
 	why  func(target string) string // why a target failed last
+	kept func(target string) bool   // an operator keeps its breaker open
 
 	mu          sync.Mutex // guards the fields below
 	verdicts    map[string]*ring[admin.Verdict]
@@ -43,8 +44,12 @@ type lookout struct {
 
 func newLookout(p *processor.Processor) *lookout {
 	return &lookout{
-		book:     func() *config.Config { return p.Book().Config },
-		why:      func(target string) string { return lastOf(p.Book().Breaker(target)) },
+		book: func() *config.Config { return p.Book().Config },
+		why:  func(target string) string { return lastOf(p.Book().Breaker(target)) },
+		kept: func(target string) bool {
+			b := p.Book().Breaker(target)
+			return b != nil && b.Forced() == breaker.ForcedOpen
+		},
 		verdicts: map[string]*ring[admin.Verdict]{}, traffic: map[string]*flow{},
 		config: admin.Config{Loaded: time.Now().UTC(), OK: true},
 	}
@@ -110,8 +115,19 @@ func (l *lookout) failover(r *processor.Record) (f admin.Failover, ok bool) {
 	if n := len(r.Past); n > 0 {
 		f.From, f.Lost = r.Past[0].Target, max(0, r.Past[n-1].At.Sub(r.Start).Milliseconds())
 	}
-	f.Why = cmp.Or(f.Why, r.Verdict.Class.String())
+	f.Why = cmp.Or(f.Why, l.reason(r, f.From))
 	return f, true
+}
+
+// reason is why a target has not served an exchange that tells no reason itself.
+func (l *lookout) reason(r *processor.Record, from string) string {
+	switch {
+	case r.Outcome == "failed" && r.Verdict.Class != classify.None:
+		return r.Verdict.Class.String()
+	case len(r.Past) == 0 && l.kept(from):
+		return "forced open"
+	}
+	return ""
 }
 
 // Transition implements processor.Watcher.

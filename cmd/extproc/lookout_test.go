@@ -24,6 +24,7 @@ func lookoutOf(t *testing.T) (*lookout, *config.Config) {
 	}
 	return &lookout{
 		book: func() *config.Config { return c }, why: func(string) string { return "overloaded" },
+		kept:     func(string) bool { return true },
 		verdicts: map[string]*ring[admin.Verdict]{}, traffic: map[string]*flow{}, config: admin.Config{OK: true},
 	}, c
 }
@@ -93,17 +94,21 @@ func TestFailoversSayWhoFromToAndWhy(t *testing.T) {
 		lost := record("failed", -1)
 		lost.Verdict = classify.Verdict{Class: classify.Auth}
 		l.Exchange(lost)
+		l.Exchange(record("fallback", 1))
 		got := l.seen(c).Failovers
-		if len(got) != 3 {
-			t.Fatalf("%d failovers, want 3: %+v", len(got), got)
+		if len(got) != 4 {
+			t.Fatalf("%d failovers, want 4: %+v", len(got), got)
 		}
-		if f := got[2]; f.From != "a/m" || f.To != "b/m" || f.Why != "overloaded" || f.Lost != 0 || f.Took != 1000 || f.Exchange != "id" {
+		if f := got[3]; f.From != "a/m" || f.To != "b/m" || f.Why != "overloaded" || f.Lost != 0 || f.Took != 1000 || f.Exchange != "id" {
 			t.Errorf("of a skipped target: %+v", f)
 		}
-		if f := got[1]; f.From != "a/m" || f.Why != "timeout" || f.Lost != 300 || f.Attempts != 2 || len(f.Exchange) > maxWord {
+		if f := got[2]; f.From != "a/m" || f.Why != "timeout" || f.Lost != 300 || f.Attempts != 2 || len(f.Exchange) > maxWord {
 			t.Errorf("of a target that failed: %+v", f)
 		}
-		if f := got[0]; f.To != "" || f.Outcome != "failed" || f.Why != "auth" {
+		if f := got[0]; f.From != "a/m" || f.Why != "forced open" {
+			t.Errorf("of a target that is forced open: %+v", f)
+		}
+		if f := got[1]; f.To != "" || f.Outcome != "failed" || f.Why != "auth" {
 			t.Errorf("of one that nobody served: %+v", f)
 		}
 	})

@@ -17,11 +17,12 @@ type rehearsal struct {
 	fault  string // what is played in the target's place
 }
 
+// id is that of the plan, also for an attempt that meets no fault: one before it may have, on another replica.
 func (r *rehearsal) id() string {
-	if r.plan != nil && (r.marked || r.fault != "") {
-		return r.plan.ID
+	if r.plan == nil {
+		return ""
 	}
-	return ""
+	return r.plan.ID
 }
 
 // Drill makes plans, by chain, those by which requests of clients meet faults, and no others.
