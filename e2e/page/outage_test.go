@@ -4,11 +4,17 @@ package page
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"regexp"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
+
+	"understudy/pkg/admin"
 )
 
 func TestThePageShowsAnOutageAsItHappens(t *testing.T) {
@@ -78,10 +84,34 @@ func TestThePageKeepsTheFocusAndCanBePaused(t *testing.T) {
 	b.focus("pause")
 	b.must(chromedp.KeyEvent("\r"))
 	b.shows("live", "Paused")
-	clock := b.text("clock")
-	if b.text("clock") != clock || eval[string](b, `document.getElementById("pause").getAttribute("aria-pressed")`) != "true" {
-		t.Error("the page goes on while it is paused")
+	before := b.text("c0")
+	s.calls(1)
+	paused := s.json().At
+	eventually(t, "/api/status", func(context.Context) error { // so that the page had something to tell, and the time
+		now := s.json()
+		if n := now.Chains[0].Outcomes.Total(); n != 5 || now.At.Sub(paused) < 3*time.Second {
+			return fmt.Errorf("it tells of %d exchanges at %s, want 5 some seconds after %s", n, now.At, paused)
+		}
+		return nil
+	})
+	if got := b.text("c0"); got != before || eval[string](b, `document.getElementById("pause").getAttribute("aria-pressed")`) != "true" {
+		t.Errorf("while it is paused the page says %q, want %q as before", got, before)
 	}
 	b.must(chromedp.KeyEvent("\r"))
 	b.shows("live", "Live")
+	b.shows("c0", "1 by the primary, 4 by a fallback")
+}
+
+// json is what the page shows, as JSON.
+func (s *stack) json() (status admin.Status) {
+	s.t.Helper()
+	resp, err := http.Get(s.status + "/api/status")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
+		s.t.Fatal(err)
+	}
+	return status
 }
