@@ -135,11 +135,13 @@ func (o offer) withClusters(clusters named) offer {
 	return o
 }
 
-// over is the clusters of both, those of top where both have one.
-func (o offer) over(below offer) named {
+// over is the clusters of both, those of o where both have one.
+func (o offer) over(below offer) named { return o.both(below, resource.ClusterType) }
+
+func (o offer) both(below offer, kind resource.Type) named {
 	both := named{}
-	maps.Copy(both, below[resource.ClusterType])
-	maps.Copy(both, o[resource.ClusterType])
+	maps.Copy(both, below[kind])
+	maps.Copy(both, o[kind])
 	return both
 }
 

@@ -32,8 +32,8 @@ const (
 	// patience bounds the wait for an Envoy's answer: one that is frozen must not hold up the others' configuration.
 	patience = 10 * time.Second
 
-	// settling is for what nobody tells: that Envoy has looked up the name in a new cluster, and that the other
-	// replicas, which look at their files once a second, have told their Envoys.
+	// settling is for what nobody tells: that an Envoy without ADS has looked up the name in a new cluster, and that the
+	// other replicas, which look at their files once a second, have told their Envoys.
 	settling = 2 * time.Second
 )
 
@@ -144,7 +144,8 @@ func (s *Server) build(next *config.Config) (offers, error) {
 	return all, err
 }
 
-// add tells the Envoys of clusters that next adds, while all that they have stays as it is.
+// add tells the Envoys of clusters that next adds, while all that they have stays as it is. An Envoy that asks over ADS
+// accepts a cluster once it is ready for use, for which it needs its secret.
 func (s *Server) add(ctx context.Context, next offers, replicas bool) error {
 	added := next[envoyconf.Internal].beyond(s.now[envoyconf.Internal])
 	if len(added) == 0 {
@@ -153,6 +154,7 @@ func (s *Server) add(ctx context.Context, next offers, replicas bool) error {
 	more := offers{}
 	for hop, now := range s.now {
 		more[hop] = now.withClusters(now.over(next[hop]))
+		more[hop][resource.SecretType] = now.both(next[hop], resource.SecretType)
 	}
 	if err := s.tell(ctx, more); err != nil || !replicas && (s.envoys.count() == 0 || !added.resolves()) {
 		return err
