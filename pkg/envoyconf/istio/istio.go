@@ -72,8 +72,10 @@ func Manifests(c *config.Config, o Options) ([]byte, error) {
 		return nil, err
 	}
 	g := &generator{c: c, o: o, p: pieces}
-	if g.pieces, err = attach.Pieces(c, o.Level); err != nil {
-		return nil, err
+	if o.Level != attach.SameRequest {
+		if g.pieces, err = attach.Pieces(c, o.Level); err != nil {
+			return nil, err
+		}
 	}
 	var out bytes.Buffer
 	for _, r := range append(g.native(), g.filters()...) {
