@@ -3,8 +3,8 @@
 package mesh
 
 import (
-	"errors"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
