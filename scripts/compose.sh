@@ -33,6 +33,6 @@ if [ -z "${COMPOSE:-}" ] && ! command -v docker-compose >/dev/null; then
 fi
 go test -c -tags compose -o "$work/compose.test" ./e2e/compose
 cd e2e/compose
-# The legacy builder keeps its cache through the pruning below, and is what every docker-compose has.
+# The legacy builder is what every Docker and docker-compose has.
 DOCKER_BUILDKIT=0 nsenter --net="$netns" "$work/compose.test" -test.v -test.timeout 15m "$@"
 docker image prune --force >/dev/null # what earlier builds left
