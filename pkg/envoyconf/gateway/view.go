@@ -107,7 +107,7 @@ func (v *view) HopClusters() []string {
 	return names
 }
 
-// BodyMiB is BodyLimit in whole MiB: limits of Kubernetes have no odd digits.
+// BodyMiB is BodyLimit in MiB, rounded up.
 func (v *view) BodyMiB() uint64 { return (v.BodyLimit + 1<<20 - 1) >> 20 }
 
 func newView(c *config.Config, o Options, p *envoyconf.Pieces) (*view, error) {
@@ -294,12 +294,14 @@ func (v *view) addFronts(routes []*routev3.Route) {
 	v.Nothing = routes[len(routes)-1].GetDirectResponse()
 }
 
-// Limits of an HTTPRoute.
-const maxMatches = 64
+const maxMatches = 64 // of a rule, says the Gateway API
 
 // add gives the front one more path, in the rule before where both set the same headers.
 func (f *front) add(r *routev3.Route) {
-	set := []*corev3.HeaderValue{{Key: "x-understudy-hop", Value: map[bool]string{true: "whole", false: "plain"}[f.Whole]}}
+	set := []*corev3.HeaderValue{{Key: "x-understudy-hop", Value: "plain"}}
+	if f.Whole {
+		set[0].Value = "whole"
+	}
 	for _, h := range r.RequestHeadersToAdd {
 		set = append(set, h.Header)
 	}
