@@ -91,6 +91,7 @@ func (p *Processor) Use(cfg *config.Config, creds *credential.Set) {
 	if creds != nil {
 		book.Ready = func(provider *config.Provider) error { return creds.Ready(provider.Name) }
 	}
+	p.metrics.expect(cfg)
 	p.live.Store(&live{book, creds, budget.NewPrices(cfg)})
 }
 
