@@ -11,9 +11,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"reflect"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	als "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
@@ -55,6 +57,7 @@ type app struct {
 	health                      *health.Server
 	admin                       *http.Server
 
+	hup      chan os.Signal // SIGHUP is heard from the first to the last moment: unheard, it ends a process and what it drains
 	ready    atomic.Bool
 	quiet    chan struct{} // closed when streams that are no attempts have to end
 	stopping context.CancelFunc
@@ -77,9 +80,11 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 			Help: "Whether the last reload of the config was used (1) or refused (0)."}),
 		wires:  wires,
 		health: health.NewServer(),
+		hup:    make(chan os.Signal, 1),
 		quiet:  make(chan struct{}),
 		failed: make(chan error, 2),
 	}
+	signal.Notify(a.hup, syscall.SIGHUP)
 	a.grpc = grpc.NewServer(append(a.grpcOptions(), lostEnvoys(cfg)...)...)
 	a.creds = credential.New(cfg, nil, log)
 	a.processor.Use(cfg, a.creds)
@@ -111,6 +116,7 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 
 // release gives back what a newApp that fails has taken.
 func (a *app) release() error {
+	signal.Stop(a.hup)
 	var errs []error
 	if a.grpcListener != nil {
 		errs = append(errs, a.grpcListener.Close())
@@ -203,7 +209,7 @@ func listen(a config.Address, mode fs.FileMode) (net.Listener, error) {
 		_ = c.Close()
 		return nil, fmt.Errorf("%s: another process listens there", a.Addr)
 	}
-	if err := os.Remove(a.Addr); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := vacate(a.Addr); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("unix", a.Addr)
@@ -211,6 +217,20 @@ func listen(a config.Address, mode fs.FileMode) (net.Listener, error) {
 		return nil, err
 	}
 	return l, os.Chmod(a.Addr, mode)
+}
+
+// vacate removes the socket at path. Anything else there is somebody's file, and a mistake in the config.
+func vacate(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s: there is a file that is no socket: remove it, or name another path", path)
+	}
+	return os.Remove(path)
 }
 
 func (a *app) isReady() error {
@@ -257,6 +277,7 @@ func (a *app) stop(drain time.Duration) error {
 	err := errors.Join(errJobs, a.ledger.stop(ctx), a.admin.Shutdown(ctx), a.shared.close())
 	a.wg.Wait()
 	a.creds.Stop()
+	signal.Stop(a.hup)
 	return err
 }
 

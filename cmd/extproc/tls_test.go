@@ -261,3 +261,36 @@ func TestASocketIsForWhomItsModeSays(t *testing.T) {
 		s.end()
 	}
 }
+
+func TestOnlyASocketIsReplacedByASocket(t *testing.T) {
+	dir := folder(t)
+	socket := config.Address{Network: "unix", Addr: filepath.Join(dir, "service.sock")}
+	left, err := net.Listen("unix", socket.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.(*net.UnixListener).SetUnlinkOnClose(false) // as a process does that is killed
+	left.Close()
+	l, err := listen(socket, 0o600)
+	if err != nil {
+		t.Fatalf("listen where a dead process has left its socket = %v, want nil", err)
+	}
+	l.Close()
+	for what, make := range map[string]func() error{
+		"file":   func() error { return os.WriteFile(socket.Addr, []byte("precious"), 0o600) },
+		"folder": func() error { return os.Mkdir(socket.Addr, 0o700) },
+		"link":   func() error { return os.Symlink("elsewhere", socket.Addr) },
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := listen(socket, 0o600); err == nil {
+			l.Close()
+			t.Errorf("listen where there is a %s = nil, want an error", what)
+		}
+		if _, err := os.Lstat(socket.Addr); err != nil {
+			t.Errorf("after listen the %s is gone: %v", what, err)
+		}
+		os.Remove(socket.Addr)
+	}
+}
