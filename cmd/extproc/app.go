@@ -187,7 +187,7 @@ func (a *app) storeUp() float64 {
 func (a *app) grpcOptions() []grpc.ServerOption {
 	creds := insecure.NewCredentials()
 	if l := a.wires.grpc; l != nil {
-		creds = credentials.NewTLS(l.config())
+		creds = &audible{TransportCredentials: credentials.NewTLS(l.config()), log: a.log}
 	}
 	return []grpc.ServerOption{
 		grpc.Creds(creds),
