@@ -23,17 +23,9 @@ build() {
 	rm -rf "$work/context"
 }
 
-need() { # PROGRAM PACKAGE
-	command -v "$1" >/dev/null || {
-		[ -n "${updated:-}" ] || apt-get update -qq >&2
-		updated=yes
-		RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >&2
-	}
-}
-
 base=debian:bookworm-slim
 if ! fresh $base debootstrap; then
-	need debootstrap debootstrap
+	scripts/need.sh debootstrap debootstrap
 	echo "building $base" >&2
 	debootstrap --variant=minbase --include=busybox,ca-certificates,git bookworm "$work/root" >"$work/log" 2>&1 || {
 		tail -n 20 "$work/log" >&2
@@ -57,7 +49,7 @@ if ! fresh "$envoy" "$version"; then
 	DOCKERFILE
 fi
 
-need prometheus prometheus
+scripts/need.sh prometheus prometheus promtool
 prometheus=$(image prom/prometheus)
 version=$(dpkg-query --show --showformat '${Version}' prometheus)
 if ! fresh "$prometheus" "$version"; then
