@@ -18,6 +18,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -179,6 +180,43 @@ func TestTheLevelIsWhatIsThere(t *testing.T) {
 				t.Errorf("Run() = %s, %q, want %s, %q", r.Level, is, tt.level, tt.want)
 			}
 		})
+	}
+}
+
+func TestWhatGetsNoRequestIsNoConflict(t *testing.T) {
+	c := parsed(t)
+	e := built(t, c, envoyconf.Internal)
+	vh := e.FrontManager.GetRouteConfig().VirtualHosts[0]
+	vh.Routes = slices.Insert(vh.Routes, len(vh.Routes)-1, vh.Routes[:len(vh.Routes)-1]...) // pasted twice
+	e.front(chat).ClusterSpecifier = weighted(map[string]uint32{"hop": 100, "llm-local": 0})
+	if r := run(t, c, "1.40.0", e.dump()); len(r.Findings) != 0 {
+		t.Errorf("Run() =\n%s\nwant nothing", told(r))
+	}
+}
+
+func TestWhatIsNotLookedAtIsNoted(t *testing.T) {
+	c := parsed(t)
+	for note, edit := range map[string]func(*hcmv3.HttpConnectionManager){
+		`not read: the routes "elsewhere" of listener front, which Envoy does not have`: func(m *hcmv3.HttpConnectionManager) {
+			m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "elsewhere"}}
+		},
+		"not read: the scoped routes of listener front": func(m *hcmv3.HttpConnectionManager) {
+			m.RouteSpecifier = &hcmv3.HttpConnectionManager_ScopedRoutes{ScopedRoutes: &hcmv3.ScopedRoutes{Name: "scopes"}}
+		},
+		"not read: what listener front routes by VHDS": func(m *hcmv3.HttpConnectionManager) {
+			m.GetRouteConfig().Vhds = &routev3.Vhds{}
+		},
+		"not read: the matcher of virtual host front of listener front": func(m *hcmv3.HttpConnectionManager) {
+			if err := protojson.Unmarshal([]byte(`{"name":"front","matcher":{}}`), m.GetRouteConfig().VirtualHosts[0]); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		e := built(t, c, envoyconf.Internal)
+		edit(e.FrontManager)
+		if r := run(t, c, "1.40.0", e.dump()); !slices.Contains(r.Notes, note) {
+			t.Errorf("Run() notes %q, want %q", r.Notes, note)
+		}
 	}
 }
 
