@@ -64,7 +64,7 @@ func Manifests(c *config.Config, o Options) ([]byte, error) {
 		return nil, err
 	}
 	t, err := template.New("").Funcs(template.FuncMap{
-		"yaml": indented, "json": quoted, "comment": comment, "duration": duration,
+		"yaml": indented, "json": quoted, "name": named, "comment": comment, "duration": duration,
 	}).ParseFS(texts, "*.tmpl")
 	if err != nil {
 		return nil, err
