@@ -68,6 +68,9 @@ func (a *app) reload(ctx context.Context, file string) {
 	if err == nil {
 		err = a.prepare(ctx, next)
 	}
+	if ctx.Err() != nil {
+		return // the process ends: nobody waits for what Envoys say
+	}
 	if err != nil {
 		a.reloadOK.Set(0)
 		a.log.Error("the changed config is not used", "file", file, "error", err.Error())
