@@ -24,7 +24,7 @@ const secret = "sk-must-not-be-written"
 func TestTheExamplesAreWhatWasReviewed(t *testing.T) {
 	for _, level := range []Level{SameRequest, NextRequest, Observe} {
 		t.Run(string(level), func(t *testing.T) {
-			got, err := Manifests(edited(t), Options{Level: level, Namespace: "llm"})
+			got, err := Manifests(edited(t), Options{Level: level, Namespace: "understudy"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +205,7 @@ func TestNamesAndAddressesAreWrittenAsKubernetesReadsThem(t *testing.T) {
 		"127.0.0.1:9002":     `{ip: {address: "127.0.0.1", port: 9002}}`,
 		"UP.llm.Example:902": `{fqdn: {hostname: "up.llm.example", port: 902}}`,
 	} {
-		out, err := Manifests(edited(t, "understudy-headless.llm.svc.cluster.local:9002", address), Options{})
+		out, err := Manifests(edited(t, "understudy.understudy.svc.cluster.local:9002", address), Options{})
 		if err != nil || !strings.Contains(string(out), want) {
 			t.Errorf("Manifests with the service at %s = %v, want one with %s", address, err, want)
 		}
@@ -214,7 +214,7 @@ func TestNamesAndAddressesAreWrittenAsKubernetesReadsThem(t *testing.T) {
 
 // Each replica has a log of its own, as only the one that served an attempt knows it.
 func TestEachReplicaIsToldTheLog(t *testing.T) {
-	c := edited(t, `services: ["understudy-headless.llm.svc.cluster.local:9002"]`, `services: ["u-0.u.llm.svc:9002", "u-1.u.llm.svc:9002"]`)
+	c := edited(t, `services: ["understudy.understudy.svc.cluster.local:9002"]`, `services: ["u-0.u.llm.svc:9002", "u-1.u.llm.svc:9002"]`)
 	out, err := Manifests(c, Options{})
 	if err != nil {
 		t.Fatal(err)
