@@ -387,3 +387,37 @@ func TestOnlyASocketIsReplacedByASocket(t *testing.T) {
 		os.Remove(socket.Addr)
 	}
 }
+
+func TestFilesThatAnEnvoyFollowsAreMovedIntoPlace(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "u.yaml")
+	const tlsOn = `tls: {cert: /c, key: /k, ca: /a, server_name: understudy.test, sds: /etc/envoy/understudy}`
+	text := strings.NewReplacer("DIR", dir, "STORE", embedded(dir), "drain: 1s}", "drain: 1s, tls: {cert: /c, key: /k, client_ca: /a}}\nenvoy: {"+tlsOn+"}").Replace(serviceYAML)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before []os.FileInfo
+	for range 2 {
+		var out bytes.Buffer
+		if code := run(t.Context(), []string{"envoy", "-c", config, "--sds", dir}, std{nil, &out, &out}); code != exitFine {
+			t.Fatalf("extproc envoy --sds = exit %d, %s", code, out.String())
+		}
+		var now []os.FileInfo
+		for _, name := range []string{"understudy-cert.yaml", "understudy-ca.yaml"} {
+			info, err := os.Stat(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			now = append(now, info)
+		}
+		for i := range before {
+			if os.SameFile(before[i], now[i]) {
+				t.Errorf("%s is written over, want another in its place", now[i].Name())
+			}
+		}
+		before = now
+	}
+	if all, _ := os.ReadDir(dir); len(all) != 3 {
+		t.Errorf("the folder holds %v, want the config and two files", all)
+	}
+}
