@@ -141,6 +141,8 @@ func portOf(a config.Address) uint32 {
 
 // RFC 1123 names, and two of them as an identity.
 var (
+	labelForm    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // a namespace
+	serviceForm  = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)    // RFC 1035: a Service
 	nameForm     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 	identityForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 )
@@ -164,16 +166,19 @@ func (o Options) checkKind() (errs []error) {
 
 func (o Options) checkNames() (errs []error) {
 	for _, n := range []struct{ what, name string }{
-		{"namespace", o.Namespace}, {"host", o.Host}, {"trust domain", o.TrustDomain},
-		{"the service's namespace", o.Service.Namespace}, {"the service's account", o.Service.Account},
-		{"the hop's namespace", o.Hop.Namespace}, {"the hop's account", o.Hop.Account},
+		{"host", o.Host}, {"trust domain", o.TrustDomain}, {"the service's account", o.Service.Account}, {"the hop's account", o.Hop.Account},
 	} {
 		if !nameForm.MatchString(n.name) {
 			errs = append(errs, fmt.Errorf("%s %q: write a DNS name", n.what, n.name))
 		}
 	}
-	if o.Shape != Gateway && o.Level != attach.Observe && strings.Contains(o.Host, ".") {
-		errs = append(errs, fmt.Errorf("host %q: write the name of a Service of %s, without dots", o.Host, o.Namespace))
+	for what, name := range map[string]string{"namespace": o.Namespace, "the service's namespace": o.Service.Namespace, "the hop's namespace": o.Hop.Namespace} {
+		if !labelForm.MatchString(name) {
+			errs = append(errs, fmt.Errorf("%s %q: write a DNS label", what, name))
+		}
+	}
+	if o.Shape != Gateway && o.Level != attach.Observe && !serviceForm.MatchString(o.Host) {
+		errs = append(errs, fmt.Errorf("host %q: write the name of a Service of %s: a letter first, and no dots", o.Host, o.Namespace))
 	}
 	if len(o.Labels) == 0 {
 		errs = append(errs, fmt.Errorf("labels: write at least one, or every pod of %s is changed", o.Namespace))
