@@ -5,8 +5,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // pretend makes programs of these names, each of which tells how it was called, and is all that a script finds besides
@@ -71,5 +74,34 @@ func TestAMachineWithoutDockerIsToldLoudlyThatTheStackIsNotTested(t *testing.T) 
 				t.Errorf("compose.sh = %d %q, want 0 %q", code, errs, want)
 			}
 		})
+	}
+}
+
+// Somebody's 3000 or 9090 is always taken.
+func TestEveryPortOfTheDemoIsOnLoopbackAndCanBeMoved(t *testing.T) {
+	file, err := os.ReadFile("../../docker-compose.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := os.ReadFile("../../docs/compose.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var demo struct {
+		Services map[string]struct{ Ports []string }
+	}
+	if err := yaml.Unmarshal(file, &demo); err != nil {
+		t.Fatal(err)
+	}
+	movable := regexp.MustCompile(`^127\.0\.0\.1:\$\{(DEMO_[A-Z]+_PORT):-\d+\}:\d+$`)
+	for name, service := range demo.Services {
+		for _, port := range service.Ports {
+			m := movable.FindStringSubmatch(port)
+			if m == nil {
+				t.Errorf("%s publishes %s, want one that matches %s", name, port, movable)
+			} else if !strings.Contains(string(doc), m[1]) {
+				t.Errorf("docs/compose.md says nothing of %s", m[1])
+			}
+		}
 	}
 }
