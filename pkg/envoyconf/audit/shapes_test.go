@@ -194,6 +194,26 @@ func TestWhatGetsNoRequestIsNoConflict(t *testing.T) {
 	}
 }
 
+func TestChainsBelowAPrefixAreFound(t *testing.T) {
+	c := parsed(t)
+	below := func(rewrite string) Report {
+		e := built(t, c, envoyconf.Internal)
+		for _, r := range e.FrontManager.GetRouteConfig().VirtualHosts[0].Routes {
+			if p := r.Match.GetPath(); p != "" && r.GetRoute() != nil {
+				r.Match.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: "/llm" + p}
+				r.GetRoute().PrefixRewrite = strings.Replace(rewrite, "PATH", p, 1)
+			}
+		}
+		return run(t, c, "1.40.0", e.dump())
+	}
+	if r := below("PATH"); slices.ContainsFunc(r.Findings, func(f Finding) bool { return strings.HasPrefix(f.Is, "no route takes") }) {
+		t.Errorf("Run() of routes that rewrite to the chains' paths =\n%s\nwant all of them found", told(r))
+	}
+	if r := below("/elsewhere"); !strings.Contains(told(r), "no route takes /v1/messages there") {
+		t.Errorf("Run() of routes that rewrite to others =\n%s\nwant /v1/messages missed", told(r))
+	}
+}
+
 func TestWhatIsNotLookedAtIsNoted(t *testing.T) {
 	c := parsed(t)
 	for note, edit := range map[string]func(*hcmv3.HttpConnectionManager){

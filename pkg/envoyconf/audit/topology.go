@@ -170,20 +170,21 @@ func (d *Dump) manager(l *listenerv3.Listener, hcm *hcmv3.HttpConnectionManager)
 }
 
 // share gives each protected path to the routes that get requests on it: in each virtual host, all up to the first
-// that asks for nothing but the path.
+// that asks for nothing but the path. A route that rewrites paths gets those that it passes on as protected ones.
 func (m *manager) share(paths []string) {
 	for _, p := range paths {
 		var taken *routev3.VirtualHost
 		for _, r := range m.routes {
-			if !matches(r.Match, p) {
+			asked := original(r.Route, p)
+			if asked == "" || !matches(r.Match, asked) {
 				continue
 			}
-			if r.host == taken {
+			if r.host == taken && asked == p {
 				r.behind = true
 				continue
 			}
 			r.takes = append(r.takes, p)
-			if unconditional(r.Match) {
+			if unconditional(r.Match) && asked == p {
 				taken = r.host
 			}
 		}
