@@ -133,7 +133,7 @@ func (s *gatewayStage) optOut(t *testing.T) {
 func (s *gatewayStage) joins(t *testing.T) {
 	running := make(chan answer)
 	before := row{chain: "healthy", path: messages, stream: true, script: "a=ok gate"}
-	ctx := within(t, 4*patience)
+	ctx := within(t, 8*patience) // as long as all that happens meanwhile may take
 	go func() { running <- s.call(ctx, t, s.frontURL(), before) }()
 	if err := s.providers["a"].AwaitRequests(ctx, t.Name(), 1); err != nil {
 		t.Fatal(err)

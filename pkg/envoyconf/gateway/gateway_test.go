@@ -83,6 +83,8 @@ func TestWhatEnvoyGatewayCannotBeToldIsRefused(t *testing.T) {
 			"cluster ___: Kubernetes takes no name like understudy-to-"},
 		{"a host's name has an underscore", []string{"claude.proxy.internal.example", "claude_proxy.example"}, Options{},
 			"cluster llm-proxy: Kubernetes takes no host name like claude_proxy.example"},
+		{"some replicas have names, and some have none", []string{`services: ["`, `services: ["10.0.0.7:9002", "`}, Options{},
+			"cluster understudy: a Backend has either host names or IP addresses"},
 		{"a path has braces", []string{"{path: /v1/chat/completions}", `{path: "/{team}/v1/chat/completions"}`}, Options{},
 			"path /{team}/v1/chat/completions: Kubernetes takes none with such characters"},
 		{"no port is left for the hop", []string{"0.0.0.0:8080", "0.0.0.0:65535"}, Options{},
@@ -190,6 +192,26 @@ func TestManyPathsAreSharedOutAmongRoutes(t *testing.T) {
 		if kinds(t, out)[kind+"/understudy-front-3"] != 1 {
 			t.Errorf("there is no %s understudy-front-3", kind)
 		}
+	}
+}
+
+// Of two routes for one path, Envoy Gateway takes the one whose name comes first.
+func TestPassthroughOfEverythingIsNotAnsweredAsNothing(t *testing.T) {
+	for name, pairs := range map[string][]string{"some paths": nil, "all paths": {"{path: /v1/models, ", "{path: /, "}} {
+		out, err := Manifests(edited(t, pairs...), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 1 - len(pairs)/2
+		if got := kinds(t, out)["HTTPRoute/understudy-front-nothing"]; got != want {
+			t.Errorf("passthrough of %s: %d routes answer what nobody serves, want %d", name, got, want)
+		}
+	}
+}
+
+func TestFailOpenIsNoObstacleToObserving(t *testing.T) {
+	if _, err := Manifests(edited(t, "envoy:\n", "envoy:\n  when_service_down: open\n"), Options{Level: Observe}); err != nil {
+		t.Errorf("Manifests = %v, want none: at this level Envoy goes on without the service anyway", err)
 	}
 }
 

@@ -46,7 +46,14 @@ func (v *view) taken() (errs []error) {
 // misnamed are hosts and paths of a form that is none there.
 func (v *view) misnamed() (errs []error) {
 	for _, b := range v.Backends {
-		for _, host := range b.hosts() {
+		names := b.hosts()
+		if len(names) > 0 && len(names) < len(b.addresses()) {
+			errs = append(errs, fmt.Errorf("cluster %s: a Backend has either host names or IP addresses: give all endpoints of one kind", b.Cluster.Name))
+		}
+		if b.TLS != nil {
+			names = append(names, b.TLS.Host)
+		}
+		for _, host := range names {
 			if !hostForm.MatchString(host) {
 				errs = append(errs, fmt.Errorf("cluster %s: Kubernetes takes no host name like %s", b.Cluster.Name, host))
 			}
@@ -62,7 +69,7 @@ func (v *view) misnamed() (errs []error) {
 	return errs
 }
 
-// hosts are the names by which b is reached.
+// hosts are b's endpoints that are named.
 func (b *backend) hosts() []string {
 	var names []string
 	for _, a := range b.addresses() {
@@ -70,9 +77,6 @@ func (b *backend) hosts() []string {
 		if _, err := netip.ParseAddr(host); host != "" && err != nil {
 			names = append(names, strings.ToLower(host))
 		}
-	}
-	if b.TLS != nil {
-		names = append(names, b.TLS.Host)
 	}
 	return names
 }

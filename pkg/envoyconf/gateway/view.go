@@ -105,6 +105,17 @@ func (v *view) HopClusters() []string {
 	return names
 }
 
+// Everything says that passthrough has all paths: of two routes for all of them, Envoy Gateway would take the one that
+// answers what nobody serves.
+func (v *view) Everything() bool {
+	for _, f := range v.Fronts {
+		if slices.Contains(f.paths(), pathMatch{"PathPrefix", "/"}) {
+			return true
+		}
+	}
+	return false
+}
+
 // BodyMiB is BodyLimit in MiB, rounded up.
 func (v *view) BodyMiB() uint64 { return (v.BodyLimit + 1<<20 - 1) >> 20 }
 
