@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# mesh.sh [go test flags] runs what needs the tools of a mesh: Envoy Gateway's control plane and Istio's patch code in front of real Envoys.
-# The first time it builds those tools, which takes some twenty minutes.
+# mesh.sh [go test flags] runs what needs the tools of a mesh: Envoy Gateway's control plane and Istio's patch code in front
+# of real Envoys. The first time it builds those tools, which takes some twenty minutes.
 #
 # mesh.sh --if-changed does nothing, and says so, where the very same sources have passed on this machine before.
 set -euo pipefail
