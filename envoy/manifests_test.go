@@ -300,3 +300,27 @@ func TestTheExamplesCallEnvoyByTheNameOfItsService(t *testing.T) {
 		t.Errorf("the Service that Envoy Gateway makes has another name than understudy (%v)", err)
 	}
 }
+
+// A policy that selects no pod guards nothing, and Istio says nothing.
+func TestIstiosPoliciesSelectThePodsOfTheBase(t *testing.T) {
+	const label = "app.kubernetes.io/name: understudy"
+	base, err := os.ReadFile("kubernetes/base/kustomization.yaml")
+	if err != nil || !bytes.Contains(base, []byte(label+"\n    includeTemplates: true")) {
+		t.Fatalf("the pods of the base have not %s (%v)", label, err)
+	}
+	files, err := filepath.Glob("istio/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for doc := range strings.SplitSeq(string(raw), "---\n") {
+			if guards := strings.Contains(doc, "namespace: understudy\n"); guards && !strings.Contains(doc, "      "+label+"\n") {
+				t.Errorf("%s: this selects not %s:\n%.300s", file, label, doc)
+			}
+		}
+	}
+}

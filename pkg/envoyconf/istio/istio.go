@@ -45,7 +45,7 @@ type Options struct {
 	// Callers are the identities of those Envoys, as NAMESPACE/SERVICEACCOUNT. Nobody else may ask the service, whose
 	// answers carry credentials, or meet a shared hop, which believes what a front says.
 	Callers     []string
-	Service     Workload // Understudy ("understudy", app: understudy)
+	Service     Workload // Understudy ("understudy", app.kubernetes.io/name: understudy, as envoy/kubernetes has it)
 	Hop         Workload // the gateway of Egress ("understudy-hop", istio: understudy-hop)
 	TrustDomain string   // of the mesh ("cluster.local")
 }
@@ -117,7 +117,7 @@ func (o Options) withDefaults(c *config.Config) Options {
 	}
 	o.Port = cmp.Or(o.Port, portOf(c.Envoy.Listen))
 	o.Listens = cmp.Or(o.Listens, o.Port)
-	o.Service = o.Service.or("understudy", map[string]string{"app": "understudy"})
+	o.Service = o.Service.or("understudy", map[string]string{"app.kubernetes.io/name": "understudy"})
 	o.Hop = o.Hop.or("understudy-hop", map[string]string{"istio": "understudy-hop"})
 	o.TrustDomain = cmp.Or(o.TrustDomain, "cluster.local")
 	return o

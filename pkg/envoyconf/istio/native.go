@@ -130,8 +130,9 @@ func (g *generator) guarded() []string {
 }
 
 type peers struct {
-	Selector matchLabels `json:"selector"`
-	MTLS     mtls        `json:"mtls"`
+	Selector matchLabels     `json:"selector"`
+	MTLS     mtls            `json:"mtls"`
+	Ports    map[string]mtls `json:"portLevelMtls,omitempty"`
 }
 
 type mtls struct {
@@ -142,9 +143,13 @@ type matchLabels struct {
 	Labels map[string]string `json:"matchLabels"`
 }
 
+// serviceTLS leaves the admin port to Prometheus, which may be outside the mesh.
 func (g *generator) serviceTLS() resource {
-	return native(security, "PeerAuthentication", "understudy", g.o.Service.Namespace, strictWhy,
-		peers{matchLabels{g.o.Service.Labels}, mtls{"STRICT"}})
+	p := peers{Selector: matchLabels{g.o.Service.Labels}, MTLS: mtls{"STRICT"}}
+	if admin := g.c.Server.Admin; !admin.Local() {
+		p.Ports = map[string]mtls{fmt.Sprint(portOf(admin)): {"PERMISSIVE"}}
+	}
+	return native(security, "PeerAuthentication", "understudy", g.o.Service.Namespace, strictWhy, p)
 }
 
 type policy struct {
