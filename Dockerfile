@@ -5,9 +5,9 @@ WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-# The binary is stamped with its commit where the context is a clone. A linked worktree's .git leads out of the context,
-# an archive has none: go would give up on the first.
-RUN GOFLAGS="$(git rev-parse --quiet --verify HEAD >/dev/null 2>&1 || echo -buildvcs=false)" CGO_ENABLED=0 \
+# The binary is stamped with its commit where the context is a whole clone. Where it is an archive, or its .git leads out of
+# the context (a linked worktree, a clone that borrows its objects), go would give up on the stamp.
+RUN GOFLAGS="$(git status >/dev/null 2>&1 || echo -buildvcs=false)" CGO_ENABLED=0 \
     go build -trimpath -ldflags '-s -w' -o /out/extproc ./cmd/extproc \
  && mkdir -p /out/var/lib/understudy /out/run/understudy /out/etc/ssl/certs \
  && cp /etc/ssl/certs/ca-certificates.crt /out/etc/ssl/certs/

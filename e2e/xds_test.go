@@ -275,7 +275,13 @@ func (s *Stack) teacher(t *testing.T) (asked, other int) {
 }
 
 func TestTheReplicaThatAnEnvoyAsksIsKilled(t *testing.T) { // alone: it is heavy
-	s := startStack(t, asking(plan{replicas: 2, chains: []chain{{name: "flow", api: "anthropic", on: []string{"a", "b"}, breaker: sturdy}}}))
+	for _, version := range []string{envoyMain, envoyOldest} {
+		t.Run("Envoy "+version, func(t *testing.T) { losesTeacher(t, version) })
+	}
+}
+
+func losesTeacher(t *testing.T, version string) {
+	s := startStack(t, asking(plan{envoy: version, replicas: 2, chains: []chain{{name: "flow", api: "anthropic", on: []string{"a", "b"}, breaker: sturdy}}}))
 	asked, other := s.teacher(t)
 	undisturbed(t, s.underLoad(t, primary(t), func() {
 		s.services[asked].kill()
@@ -300,6 +306,37 @@ func TestTheReplicaThatAnEnvoyAsksIsKilled(t *testing.T) { // alone: it is heavy
 	}))
 	s.reads(t, is(0), "understudy_xds_nacks_total")
 	s.survives(t)
+}
+
+// With fail-open, Envoy adds credentials itself: it is told where they are, and not what they are.
+func TestWithoutItsControlPlaneAnEnvoyKeepsWhatItHas(t *testing.T) {
+	t.Parallel()
+	for _, version := range []string{envoyMain, envoyOldest} {
+		t.Run("Envoy "+version, func(t *testing.T) {
+			p := asking(plan{envoy: version, edit: func(f *file) { f.Envoy.WhenServiceDown = "open" }})
+			s := startStack(t, p)
+			s.serve(t, "d", "127.0.0.1", nil)
+			s.flows("d", "a")
+			s.reconfigure(t)
+			s.servedBy(t, "flow/d") // its cluster has its secret, or it would not be used
+
+			s.services[0].kill()
+			a := s.sdk(within(t, patience), t, call{path: messages, stream: true, script: "a=ok"})
+			if a.err != nil || !strings.HasPrefix(a.text, "[a m ") {
+				t.Errorf("the client got %d %q, %v, want the primary's answer", a.status, a.text, a.err)
+			}
+			s.reachedRight(t, messages)
+
+			if err := s.startService(t, 0); err != nil {
+				t.Fatal(err)
+			}
+			s.reads(t, is(1), "understudy_xds_streams")
+			s.servedBy(t, "flow/d")
+			if log := s.services[0].tail(1 << 20); strings.Contains(log, "does not answer") {
+				t.Errorf("an Envoy has not answered: %s", log)
+			}
+		})
+	}
 }
 
 // The fragments of docs/xds.md, put where it says that they belong.

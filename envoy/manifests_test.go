@@ -249,3 +249,78 @@ func number(t *testing.T, addr string) int {
 	n, _ := strconv.Atoi(p)
 	return n
 }
+
+// installation is what the examples of a config say of where things are.
+type installation struct {
+	Envoy struct {
+		Gateway  string   `json:"gateway"`
+		Services []string `json:"services"`
+		TLS      struct {
+			ServerName string `json:"server_name"`
+		} `json:"tls"`
+	} `json:"envoy"`
+}
+
+// whereabouts are those that the config of a folder names. Not by config.Load, as some take their secrets from the environment.
+func whereabouts(t *testing.T, folder string) (i installation) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join(folder, "understudy.yaml"))
+	if err == nil {
+		err = yaml.Unmarshal(raw, &i)
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", folder, err)
+	}
+	return i
+}
+
+func TestTheExamplesCallTheServiceByTheNameOfItsService(t *testing.T) {
+	const replicas, certificate = "understudy.understudy.svc.cluster.local:9002", "understudy.understudy.svc" // of kubernetes/base
+	for _, folder := range []string{"kubernetes/base", "kubernetes/example", "gateway", "istio"} {
+		i := whereabouts(t, folder)
+		if len(i.Envoy.Services) != 1 || i.Envoy.Services[0] != replicas {
+			t.Errorf("%s: envoy.services = %q, want %q", folder, i.Envoy.Services, replicas)
+		}
+		if got := i.Envoy.TLS.ServerName; got != "" && got != certificate {
+			t.Errorf("%s: envoy.tls.server_name = %q, want %q", folder, got, certificate)
+		}
+	}
+}
+
+// Both have their Envoys from an Envoy Gateway, which is told the name of the Service that it makes.
+func TestTheExamplesCallEnvoyByTheNameOfItsService(t *testing.T) {
+	const front = "http://understudy.envoy-gateway-system.svc.cluster.local:8080"
+	for _, folder := range []string{"kubernetes/example", "gateway"} {
+		if got := whereabouts(t, folder).Envoy.Gateway; got != front {
+			t.Errorf("%s: envoy.gateway = %q, want %q", folder, got, front)
+		}
+	}
+	manifests, err := os.ReadFile("gateway/same-request.yaml")
+	if err != nil || !bytes.Contains(manifests, []byte("envoyService: {name: understudy}")) {
+		t.Errorf("the Service that Envoy Gateway makes has another name than understudy (%v)", err)
+	}
+}
+
+// A policy that selects no pod guards nothing, and Istio says nothing.
+func TestIstiosPoliciesSelectThePodsOfTheBase(t *testing.T) {
+	const label = "app.kubernetes.io/name: understudy"
+	base, err := os.ReadFile("kubernetes/base/kustomization.yaml")
+	if err != nil || !bytes.Contains(base, []byte(label+"\n    includeTemplates: true")) {
+		t.Fatalf("the pods of the base have not %s (%v)", label, err)
+	}
+	files, err := filepath.Glob("istio/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for doc := range strings.SplitSeq(string(raw), "---\n") {
+			if guards := strings.Contains(doc, "namespace: understudy\n"); guards && !strings.Contains(doc, "      "+label+"\n") {
+				t.Errorf("%s: this selects not %s:\n%.300s", file, label, doc)
+			}
+		}
+	}
+}

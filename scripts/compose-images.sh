@@ -23,22 +23,15 @@ build() {
 	rm -rf "$work/context"
 }
 
-need() { # PROGRAM PACKAGE
-	command -v "$1" >/dev/null || {
-		[ -n "${updated:-}" ] || apt-get update -qq >&2
-		updated=yes
-		RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >&2
-	}
-}
-
 base=debian:bookworm-slim
 if ! fresh $base debootstrap; then
-	need debootstrap debootstrap
+	scripts/need.sh debootstrap debootstrap
 	echo "building $base" >&2
 	debootstrap --variant=minbase --include=busybox,ca-certificates,git bookworm "$work/root" >"$work/log" 2>&1 || {
 		tail -n 20 "$work/log" >&2
 		exit 1
 	}
+	ln -s busybox "$work/root/bin/wget" # health checks ask with it
 	rm -rf "$work/root/var/cache/apt/archives" "$work/root/var/lib/apt/lists"
 	tar -C "$work/root" -c . | docker import --change 'LABEL understudy.key=debootstrap' - $base >/dev/null
 	rm -rf "$work/root"
@@ -56,7 +49,7 @@ if ! fresh "$envoy" "$version"; then
 	DOCKERFILE
 fi
 
-need prometheus prometheus
+scripts/need.sh prometheus prometheus promtool
 prometheus=$(image prom/prometheus)
 version=$(dpkg-query --show --showformat '${Version}' prometheus)
 if ! fresh "$prometheus" "$version"; then
@@ -70,29 +63,28 @@ if ! fresh "$prometheus" "$version"; then
 	DOCKERFILE
 fi
 
-# Go, with the modules of go.mod and their packages compiled: a container has no way out to fetch any.
+# Go, with the modules of go.mod, as a container has no way out to fetch any, and with their packages compiled, as that
+# takes minutes. What -trimpath compiles is the same wherever it is.
 golang=$(image golang)
 key=$(cat go.mod go.sum <(go env GOVERSION) | sha256sum | cut -c1-16)
 if ! fresh "$golang" "$key"; then
 	case $golang in *":$(go env GOVERSION | sed s/go//)-"*) ;; *) echo "NOTE: $golang will carry $(go env GOVERSION), which is on this machine" >&2 ;; esac
-	mkdir -p "$work/context/go" "$work/context/src"
+	mkdir -p "$work/context/go"
 	cp -a "$(go env GOROOT)"/{bin,lib,pkg,src,VERSION,go.env} "$work/context/go/"
+	export GOCACHE=${XDG_CACHE_HOME:-$HOME/.cache}/understudy/docker/go-build GOFLAGS=-buildvcs=false
+	CGO_ENABLED=0 go build -trimpath -o "$work/extproc" ./cmd/extproc
+	cp -a "$GOCACHE" "$work/context/compiled"
 	GOFLAGS=-modcacherw GOMODCACHE="$work/context/mod" GOPROXY="file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" \
-		GONOSUMDB='*' go mod download
-	git ls-files -z --cached --others --exclude-standard | tar --null --files-from - -c | tar -C "$work/context/src" -x
+		go mod download
 	build "$golang" "$key" <<-'DOCKERFILE'
-		FROM debian:bookworm-slim AS go
+		FROM debian:bookworm-slim
 		ENV GOPATH=/go GOTOOLCHAIN=local PATH=/go/bin:/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 		COPY go /usr/local/go
 		COPY mod /go/pkg/mod
+		COPY compiled /root/.cache/go-build
 		WORKDIR /go
-		FROM go AS compiled
-		COPY src /src
-		WORKDIR /src
-		RUN CGO_ENABLED=0 go build -buildvcs=false -trimpath -o /dev/null ./cmd/extproc
-		FROM go
-		COPY --from=compiled /root/.cache /root/.cache
 	DOCKERFILE
+	unset GOCACHE GOFLAGS
 fi
 
 grafana=$(image grafana/grafana)
@@ -102,7 +94,6 @@ if ! fresh "$grafana" "$key"; then
 	CGO_ENABLED=0 go build -buildvcs=false -o "$work/context/grafana" ./e2e/compose/grafana
 	build "$grafana" "$key" <<-DOCKERFILE
 		FROM $base
-		RUN ln -s /bin/busybox /usr/bin/wget
 		COPY grafana /usr/local/bin/
 		USER 472
 		ENTRYPOINT ["/usr/local/bin/grafana"]

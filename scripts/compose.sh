@@ -28,11 +28,8 @@ read -r socket netns <<<"$started"
 export DOCKER_HOST=unix://$socket
 
 scripts/compose-images.sh
-if [ -z "${COMPOSE:-}" ] && ! command -v docker-compose >/dev/null; then
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker-compose >&2
-fi
+[ -n "${COMPOSE:-}" ] || scripts/need.sh docker-compose docker-compose
 go test -c -tags compose -o "$work/compose.test" ./e2e/compose
-cd e2e/compose
-# The legacy builder keeps its cache through the pruning below, and is what every docker-compose has.
-DOCKER_BUILDKIT=0 nsenter --net="$netns" "$work/compose.test" -test.v -test.timeout 15m "$@"
+# The legacy builder is what every Docker and docker-compose has.
+(cd e2e/compose && DOCKER_BUILDKIT=0 nsenter --net="$netns" "$work/compose.test" -test.v -test.timeout 15m "$@")
 docker image prune --force >/dev/null # what earlier builds left

@@ -10,7 +10,7 @@ set -euo pipefail
 home=${XDG_CACHE_HOME:-$HOME/.cache}/understudy/docker
 run=$home/run
 socket=$run/docker.sock
-netns=understudy
+netns=understudy-$(printf %s "$home" | cksum | cut -d' ' -f1) # another user's daemon has another
 
 cannot() {
 	echo "$1" >&2
@@ -19,7 +19,16 @@ cannot() {
 
 # alive PID: that process is a daemon of this script's.
 alive() {
-	[ -n "$1" ] && tr '\0' ' ' 2>/dev/null <"/proc/$1/cmdline" | grep -qF -- "--exec-root $run"
+	[ -n "$1" ] && { tr '\0' ' ' <"/proc/$1/cmdline"; } 2>/dev/null | grep -qF -- "--exec-root $run"
+}
+
+# orphans ends the containers of a daemon that was killed, and their shims: no later daemon would.
+orphans() {
+	local runc=$run/runtime-runc/moby shim
+	[ ! -d "$runc" ] || runc --root "$runc" list --quiet | xargs -r -n 1 runc --root "$runc" delete --force >&2 || true
+	for shim in $(grep -lszxF -f - /proc/[0-9]*/cmdline <<<"$run/containerd/containerd.sock"); do
+		kill -KILL "$(cut -d/ -f3 <<<"$shim")" 2>/dev/null || true # it may have ended by itself
+	done
 }
 
 # What an earlier run left, a killed one too: the daemon, its mounts, its namespace.
@@ -34,16 +43,19 @@ stop() {
 		done
 		! alive "$pid" || kill -KILL "$pid"
 	fi
+	orphans
 	awk -v at="$home/" 'index($2, at) == 1 { print $2 }' /proc/mounts | sort -r | xargs -r umount --lazy
 	ip netns delete "$netns" 2>/dev/null || true
 	rm -rf "$run" "$home/pid"
 }
 
 install() {
-	command -v dockerd iptables ip nsenter >/dev/null 2>&1 && return
-	apt-get update -qq >&2
-	# RUNLEVEL=1 keeps the package from starting a daemon on the host's own network.
-	RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends docker.io iptables iproute2 >&2
+	local need
+	need=$(dirname "$0")/need.sh
+	"$need" docker.io dockerd runc
+	"$need" docker-cli docker # before Debian 13 that came with docker.io
+	"$need" iptables iptables
+	"$need" iproute2 ip
 }
 
 start() {
@@ -59,16 +71,21 @@ start() {
 		--host "unix://$socket" --log-level warn >"$home/log" 2>&1 9>&- &
 	local pid=$!
 	echo "$pid" >"$home/pid"
-	for _ in $(seq 600); do
+	for _ in $(seq 1200); do
+		if docker --host "unix://$socket" version >/dev/null 2>&1; then
+			echo "$socket /run/netns/$netns"
+			return
+		fi
+		kill -0 "$pid" 2>/dev/null || break # not alive: a process that is only now starting has not its words yet
 		sleep 0.1
-		docker --host "unix://$socket" version >/dev/null 2>&1 && break
-		alive "$pid" || break
 	done
-	if ! docker --host "unix://$socket" version >/dev/null 2>&1; then
+	if kill -0 "$pid" 2>/dev/null; then # a slow machine is no reason to skip
+		echo "docker.sh: the daemon runs, and has not answered for two minutes: $(tail -n 3 "$home/log")" >&2
 		stop
-		cannot "the daemon does not start: $(tail -n 3 "$home/log")"
+		exit 1
 	fi
-	echo "$socket /run/netns/$netns"
+	stop
+	cannot "the daemon does not start: $(tail -n 3 "$home/log")"
 }
 
 case ${1:-} in

@@ -48,10 +48,7 @@ SCHEMAS=$(wheel kubernetes-validate 1.37.0 85136d018a27b50ec7fc049d902bfa5193f59
 CRDS=$(module github.com/prometheus-operator/prometheus-operator v0.85.0)/example/prometheus-operator-crd
 CRDS=$CRDS:$(module github.com/envoyproxy/gateway v1.9.1)/charts/gateway-helm/charts/crds/crds
 CRDS=$CRDS:$(module istio.io/api v1.32.0)/kubernetes
-if ! command -v promtool >/dev/null; then # comes with the server, which RUNLEVEL=1 does not start
-	apt-get update -qq >&2
-	RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus >&2
-fi
+scripts/need.sh prometheus promtool
 ENVOY=$(scripts/envoy.sh 1.40.0)
 
 export KUBECONFORM KUBECTL SCHEMAS CRDS ENVOY

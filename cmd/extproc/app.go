@@ -11,11 +11,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	als "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
@@ -62,6 +64,7 @@ type app struct {
 	health                      *health.Server
 	admin                       *http.Server
 
+	hup      chan os.Signal // SIGHUP is heard from the first to the last moment: unheard, it ends a process and what it drains
 	ready    atomic.Bool
 	quiet    chan struct{} // closed when streams that are no attempts have to end
 	closing  chan struct{} // closed when the admin listener closes
@@ -85,9 +88,11 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 			Help: "Whether the last reload of the config was used (1) or refused (0)."}),
 		wires:  wires,
 		health: health.NewServer(),
+		hup:    make(chan os.Signal, 1),
 		quiet:  make(chan struct{}), closing: make(chan struct{}),
 		failed: make(chan error, 2),
 	}
+	signal.Notify(a.hup, syscall.SIGHUP)
 	a.grpc = grpc.NewServer(append(a.grpcOptions(), lostEnvoys(cfg)...)...)
 	a.creds = credential.New(cfg, nil, log)
 	a.processor.Use(cfg, a.creds)
@@ -128,6 +133,7 @@ func newApp(cfg *config.Config, log *slog.Logger) (_ *app, err error) {
 
 // release gives back what a newApp that fails has taken.
 func (a *app) release() error {
+	signal.Stop(a.hup)
 	var errs []error
 	if a.drills != nil && a.drills.listener != nil {
 		errs = append(errs, a.drills.listener.Close())
@@ -209,7 +215,7 @@ func (a *app) storeUp() float64 {
 func (a *app) grpcOptions() []grpc.ServerOption {
 	creds := insecure.NewCredentials()
 	if l := a.wires.grpc; l != nil {
-		creds = credentials.NewTLS(l.config())
+		creds = &audible{TransportCredentials: credentials.NewTLS(l.config()), log: a.log}
 	}
 	return []grpc.ServerOption{
 		grpc.Creds(creds),
@@ -231,7 +237,7 @@ func listen(a config.Address, mode fs.FileMode) (net.Listener, error) {
 		_ = c.Close()
 		return nil, fmt.Errorf("%s: another process listens there", a.Addr)
 	}
-	if err := os.Remove(a.Addr); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := vacate(a.Addr); err != nil {
 		return nil, err
 	}
 	l, err := net.Listen("unix", a.Addr)
@@ -239,6 +245,20 @@ func listen(a config.Address, mode fs.FileMode) (net.Listener, error) {
 		return nil, err
 	}
 	return l, os.Chmod(a.Addr, mode)
+}
+
+// vacate removes the socket at path. Anything else there is somebody's file, and a mistake in the config.
+func vacate(path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case info.Mode().Type() != fs.ModeSocket:
+		return fmt.Errorf("%s: there is a file that is no socket: remove it, or name another path", path)
+	}
+	return os.Remove(path)
 }
 
 func (a *app) isReady() error {
@@ -289,6 +309,7 @@ func (a *app) stop(drain time.Duration) error {
 	a.wg.Wait()
 	a.creds.Stop()
 	a.stopTracing(ctx)
+	signal.Stop(a.hup)
 	return err
 }
 

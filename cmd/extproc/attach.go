@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"understudy/pkg/config"
@@ -22,6 +23,11 @@ func attachTo(_ context.Context, args []string, io std) error {
 	f.StringVar(&a.istio.Namespace, "namespace", "", "of the resources, and in Istio of the Envoys that clients meet")
 	f.StringVar((*string)(&a.istio.Shape), "shape", "", "where front and hop are in Istio: sidecar, gateway or egress")
 	f.StringVar(&a.istio.Host, "host", "", "that clients call in Istio")
+	f.Func("port", "of that host in Istio", func(s string) error {
+		n, err := strconv.ParseUint(s, 10, 16)
+		a.istio.Port = uint32(n)
+		return err
+	})
 	file, err := configFlag(f, args)
 	if err == nil {
 		a.istio.Level, err = attach.ParseLevel(*level)
@@ -54,13 +60,13 @@ type attachment struct {
 }
 
 func (a attachment) check() error {
-	mesh := a.istio.Shape != "" || a.istio.Host != "" || a.istio.Callers != nil
+	mesh := a.istio.Shape != "" || a.istio.Host != "" || a.istio.Port != 0 || a.istio.Callers != nil
 	switch a.to {
 	case "istio":
 		return nil
 	case "static", "gateway":
 		if mesh {
-			return fmt.Errorf("--shape, --host and --callers are for istio")
+			return fmt.Errorf("--shape, --host, --port and --callers are for istio")
 		}
 		if a.to == "static" && a.istio.Namespace != "" {
 			return fmt.Errorf("--namespace: static files have none")

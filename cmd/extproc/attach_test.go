@@ -16,11 +16,14 @@ func TestAttachPrintsForWhatIsAsked(t *testing.T) {
 		{"--for static", exitFine, "# Understudy, level same-request:"},
 		{"--for static --level observe", exitFine, "observability_mode: true"},
 		{"--for istio --callers default/app", exitFine, "kind: EnvoyFilter"},
+		{"--for istio --callers default/app --port 8123", exitFine, "port: 8123"},
+		{"--for istio --callers default/app --port 70000", exitUsage, "value out of range"},
 		{"--for gateway --namespace apps", exitFine, "kind: EnvoyExtensionPolicy"},
 		{"", exitUsage, `--for "": write static`},
 		{"--for nginx", exitUsage, `--for "nginx": write static`},
 		{"--for static --level all", exitUsage, `level "all": write observe`},
 		{"--for static --namespace apps", exitUsage, "static files have none"},
+		{"--for static --port 80", exitUsage, "are for istio"},
 		{"--for static --callers default/app", exitUsage, "are for istio"},
 	}
 	for _, r := range rows {

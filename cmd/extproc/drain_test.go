@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -92,6 +94,9 @@ func TestAStopTellsEverybodyAndServesWhatIsOpen(t *testing.T) {
 		}
 		return nil
 	})
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // as systemd's SendSIGHUP does; unheard, it ends the process
+		t.Fatal(err)
+	}
 	select {
 	case err := <-ended:
 		t.Fatalf("the service has ended with %v while an attempt was open", err)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"flag"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ func healthOf(ctx context.Context, args []string, std std) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := prober().Do(req)
 	if err != nil {
 		return err
 	}
@@ -43,4 +44,10 @@ func healthOf(ctx context.Context, args []string, std std) error {
 	}
 	fmt.Fprintln(std.out, "ready")
 	return nil
+}
+
+// prober asks as an orchestrator's probe does: it shows no certificate and checks none. Nothing secret is said, and the
+// certificate is for a name by which nobody calls the own machine.
+func prober() *http.Client {
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 }

@@ -49,7 +49,7 @@ func commands() []command {
 		{"serve", "serve -c FILE", "run the service (the default command)", serve},
 		{"check", "check -c FILE [--envoy ADMIN_URL]", "validate a config file, and a running Envoy against it", check},
 		{"envoy", "envoy -c FILE [--hop internal|tcp|uds] [--xds] [--sds DIR]", "print a complete Envoy bootstrap for a config file, or what asks the service for the rest", envoy},
-		{"envoy attach", "envoy attach --for static|gateway|istio [--level same-request|next-request|observe] -c FILE", "print what to add to an Envoy that runs already", attachTo},
+		{"envoy attach", "envoy attach --for static|gateway|istio [--level same-request|next-request|observe] -c FILE", "print what to add to an Envoy that runs already (in a mesh also: --namespace, --callers, --shape, --host, --port)", attachTo},
 		{"classify", "classify [--api anthropic|openai|gemini] [--asked-tier T] [--chunk N] FILE…", "say what recorded answers really were", classifyFiles},
 		{"explain", "explain [--id EXCHANGE] FILE…|-", "tell the story of one exchange by the lines that the service has logged", explain},
 		{"demo", "demo [--envoy PATH]", "the whole story on one machine, without accounts", demo},

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"flag"
 	"log/slog"
-	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"understudy/pkg/config"
@@ -43,9 +40,6 @@ func serve(ctx context.Context, args []string, io std) error {
 
 // watch reloads the config whenever the file, or a secret that it names, holds something else, and on SIGHUP.
 func (a *app) watch(ctx context.Context, cfg *config.Config) {
-	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP)
-	defer signal.Stop(hup)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	w := config.NewWatcher(cfg)
@@ -58,7 +52,7 @@ func (a *app) watch(ctx context.Context, cfg *config.Config) {
 			if !w.Changed() {
 				continue
 			}
-		case <-hup:
+		case <-a.hup:
 		}
 		a.reload(ctx, cfg.File)
 		w.Follow(a.processor.Book().Config)
@@ -73,6 +67,9 @@ func (a *app) reload(ctx context.Context, file string) {
 	}
 	if err == nil {
 		err = a.prepare(ctx, next)
+	}
+	if ctx.Err() != nil {
+		return // the process ends: nobody waits for what Envoys say
 	}
 	if err != nil {
 		a.reloadOK.Set(0)

@@ -1,20 +1,26 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"slices"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/credentials"
 
 	"understudy/pkg/config"
 )
@@ -99,7 +105,7 @@ func (l *listenerTLS) look() {
 	held := l.read()
 	still := held.sum == l.seen
 	l.seen = held.sum
-	if !still || held.sum == l.tried {
+	if !still || held.sum == l.tried || l.early(held) {
 		return
 	}
 	l.tried = held.sum
@@ -109,6 +115,13 @@ func (l *listenerTLS) look() {
 		return
 	}
 	l.log.Info("certificates reloaded", "config", l.key, "expires", l.live.Load().Certificates[0].Leaf.NotAfter)
+}
+
+// early says whether the certificate of h is not valid yet, and the one in use still is: then it is waited for.
+func (l *listenerTLS) early(h held) bool {
+	now := time.Now()
+	next, err := tls.X509KeyPair(h.cert, h.key)
+	return err == nil && now.Before(next.Leaf.NotBefore) && now.Before(l.live.Load().Certificates[0].Leaf.NotAfter)
 }
 
 // held is what the files held at one look. sum tells it from other looks'.
@@ -153,6 +166,9 @@ func (l *listenerTLS) compile(h held) (*tls.Config, error) {
 		return nil, h.err
 	}
 	cert, err := tls.X509KeyPair(h.cert, h.key)
+	if err == nil {
+		err = whole(h.cert)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s with %s: %w", l.files.Cert, l.files.Key, err)
 	}
@@ -174,7 +190,48 @@ func (l *listenerTLS) compile(h held) (*tls.Config, error) {
 	if !c.ClientCAs.AppendCertsFromPEM(h.ca) {
 		return nil, fmt.Errorf("client_ca: %s holds no PEM certificate", l.files.ClientCA)
 	}
+	if err := whole(h.ca); err != nil {
+		return nil, fmt.Errorf("client_ca: %s: %w", l.files.ClientCA, err)
+	}
 	return c, nil
+}
+
+// whole says whether each certificate that begins in a file can be read. crypto/tls and crypto/x509 pass over one that
+// is cut off, as on a full disk, and take the rest for all.
+func whole(file []byte) error {
+	n := 0
+	for block, rest := pem.Decode(file); block != nil; block, rest = pem.Decode(rest) {
+		n++
+		if _, err := x509.ParseCertificate(block.Bytes); block.Type == "CERTIFICATE" && err != nil {
+			return fmt.Errorf("block %d: %w", n, err)
+		}
+	}
+	if begun := bytes.Count(file, []byte("-----BEGIN ")); begun != n {
+		return fmt.Errorf("%d of its %d blocks are cut off or damaged", begun-n, begun)
+	}
+	return nil
+}
+
+// audible is TLS for gRPC, which keeps to itself whom it does not let in, and why.
+//
+// Concurrency: handshakes from any goroutine.
+type audible struct {
+	credentials.TransportCredentials
+	log  *slog.Logger
+	told atomic.Int64 // when somebody was last told of, in Unix seconds
+}
+
+// quietly is how many seconds pass between two words about handshakes: an Envoy tries again every second.
+const quietly = 10
+
+func (a *audible) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := a.TransportCredentials.ServerHandshake(raw)
+	now, told := time.Now().Unix(), a.told.Load()
+	left := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) // without a word, as health checks of TCP do
+	if err != nil && !left && now-told >= quietly && a.told.CompareAndSwap(told, now) {
+		a.log.Warn("a caller is not let in", "from", raw.RemoteAddr().String(), "error", err.Error())
+	}
+	return conn, info, err
 }
 
 // named lets in only peers whose certificate carries one of client_names; all that client_ca signed when there are none.

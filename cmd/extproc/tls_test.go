@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -16,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -54,12 +57,18 @@ func (s secret) files() *config.ServerTLS {
 // expired is a pair whose time is over.
 func expired(t *testing.T) (cert, key []byte) {
 	t.Helper()
+	return dated(t, time.Time{}, time.Now().Add(-time.Hour))
+}
+
+// dated is a pair for that time.
+func dated(t *testing.T, from, to time.Time) (cert, key []byte) {
+	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	over := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"understudy.test"}, NotAfter: time.Now().Add(-time.Hour)}
-	der, err := x509.CreateCertificate(rand.Reader, over, over, &private.PublicKey, private)
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"understudy.test"}, NotBefore: from, NotAfter: to}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, &private.PublicKey, private)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,10 +177,21 @@ func TestHandshakesGoByTheFilesAsTheyAre(t *testing.T) {
 		t.Errorf("understudy_tls_cert_expiry_seconds = %v, want %v", got, leaf.NotAfter.Unix())
 	}
 	for name, spoil := range map[string]func(){
-		"no certificate":       func() { s.write("tls.crt", []byte("oops")) },
-		"no authority":         func() { s.write("ca.crt", nil) },
-		"no file":              func() { os.Remove(filepath.Join(s.dir, "ca.crt")) },
-		"a certificate's half": func() { s.write("tls.crt", []byte("-----BEGIN CERTIFICATE-----\n")) },
+		"no certificate":               func() { s.write("tls.crt", []byte("oops")) },
+		"no authority":                 func() { s.write("ca.crt", nil) },
+		"no file":                      func() { os.Remove(filepath.Join(s.dir, "ca.crt")) },
+		"a certificate's half":         func() { s.write("tls.crt", []byte("-----BEGIN CERTIFICATE-----\n")) },
+		"an authority that is cut off": func() { s.write("ca.crt", append(after.PEM(), before.PEM()[:200]...)) },
+		"an authority that is damaged": func() {
+			s.write("ca.crt", append(after.PEM(), "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"...))
+		},
+		"an intermediate that is cut off": func() {
+			cert, err := os.ReadFile(filepath.Join(s.dir, "tls.crt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.write("tls.crt", append(cert, before.PEM()[:200]...))
+		},
 		"an expired pair": func() {
 			cert, key := expired(t)
 			s.write("tls.crt", cert)
@@ -183,6 +203,72 @@ func TestHandshakesGoByTheFilesAsTheyAre(t *testing.T) {
 		spoil()
 		looks()
 		uses("with "+name, after, young, old, 0)
+	}
+}
+
+func TestACertificateWhoseTimeHasNotComeIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ca := authority(t)
+		s := secret{t, t.TempDir()}
+		s.mount(ca, "understudy.test")
+		var log lockedBuffer
+		w, err := newWires(config.Server{TLS: s.files()}, slog.New(slog.NewTextHandler(&log, nil)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := func() *x509.Certificate { return w.grpc.live.Load().Certificates[0].Leaf }
+		old := shown()
+		cert, key := dated(t, time.Now().Add(10*time.Minute), time.Now().Add(time.Hour))
+		s.write("tls.crt", cert)
+		s.write("tls.key", key)
+		w.grpc.look()
+		w.grpc.look()
+		if !shown().Equal(old) || log.String() != "" {
+			t.Errorf("a certificate of tomorrow is shown today, or complained of: %s", log.String())
+		}
+		time.Sleep(11 * time.Minute)
+		w.grpc.look()
+		if shown().Equal(old) {
+			t.Error("a certificate whose time has come is not shown")
+		}
+	})
+}
+
+func TestAnEnvoyThatIsNotLetInIsToldOf(t *testing.T) {
+	ca := authority(t)
+	dir := folder(t)
+	secret{t, dir}.mount(ca, "understudy.test")
+	pair := `cert: "DIR/tls.crt", key: "DIR/tls.key"`
+	s := beginWith(t, dir, embedded(dir), strings.Replace(serviceYAML, "drain: 1s}",
+		`drain: 1s, tls: {`+pair+`, client_ca: "DIR/ca.crt", client_names: [envoy.test]}}
+envoy: {tls: {`+pair+`, ca: "DIR/ca.crt", server_name: understudy.test}}`, 1))
+	defer s.end()
+	knock := func(cert *tls.Certificate) {
+		t.Helper()
+		conn, err := net.Dial("unix", filepath.Join(dir, "service.sock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if cert == nil {
+			return // as a health check of TCP does
+		}
+		c := tls.Client(conn, &tls.Config{RootCAs: ca.Pool(), ServerName: "understudy.test", NextProtos: []string{"h2"}, Certificates: []tls.Certificate{*cert}})
+		c.Handshake() // whose error comes later
+		c.Read(make([]byte, 1))
+	}
+	knock(nil)
+	for range 3 {
+		knock(signed(t, ca, "other.test"))
+	}
+	eventually(t, func(context.Context) error {
+		if !strings.Contains(s.log.String(), "client_names") {
+			return fmt.Errorf("the log has no word of it:\n%s", s.log.String())
+		}
+		return nil
+	})
+	if n := strings.Count(s.log.String(), "is not let in"); n != 1 {
+		t.Errorf("the log tells of it %d times, want once:\n%s", n, s.log.String())
 	}
 }
 
@@ -245,6 +331,13 @@ func TestTheAdminPortAsksForACertificateButTellsEverybodyWhetherItLives(t *testi
 			t.Errorf("%s: GET %s = %d, want %d", row.name, row.path, got, row.want)
 		}
 	}
+	eventually(t, func(ctx context.Context) error {
+		var out bytes.Buffer
+		if code := run(ctx, []string{"health", "--admin", "https://127.0.0.1:" + port}, std{nil, &out, &out}); code != exitFine {
+			return fmt.Errorf("extproc health = exit %d, %s", code, out.String())
+		}
+		return nil
+	})
 	if resp, err := http.Get("http://localhost:" + port + "/metrics"); err == nil && resp.StatusCode < 400 {
 		t.Errorf("GET /metrics without TLS = %d, want a refusal", resp.StatusCode)
 	}
@@ -259,5 +352,72 @@ func TestASocketIsForWhomItsModeSays(t *testing.T) {
 			t.Errorf("with %q the socket's mode = %v, %v, want %v", mode, info.Mode().Perm(), err, want)
 		}
 		s.end()
+	}
+}
+
+func TestOnlyASocketIsReplacedByASocket(t *testing.T) {
+	dir := folder(t)
+	socket := config.Address{Network: "unix", Addr: filepath.Join(dir, "service.sock")}
+	left, err := net.Listen("unix", socket.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.(*net.UnixListener).SetUnlinkOnClose(false) // as a process does that is killed
+	left.Close()
+	l, err := listen(socket, 0o600)
+	if err != nil {
+		t.Fatalf("listen where a dead process has left its socket = %v, want nil", err)
+	}
+	l.Close()
+	for what, make := range map[string]func() error{
+		"file":   func() error { return os.WriteFile(socket.Addr, []byte("precious"), 0o600) },
+		"folder": func() error { return os.Mkdir(socket.Addr, 0o700) },
+		"link":   func() error { return os.Symlink("elsewhere", socket.Addr) },
+	} {
+		if err := make(); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := listen(socket, 0o600); err == nil {
+			l.Close()
+			t.Errorf("listen where there is a %s = nil, want an error", what)
+		}
+		if _, err := os.Lstat(socket.Addr); err != nil {
+			t.Errorf("after listen the %s is gone: %v", what, err)
+		}
+		os.Remove(socket.Addr)
+	}
+}
+
+func TestFilesThatAnEnvoyFollowsAreMovedIntoPlace(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "u.yaml")
+	const tlsOn = `tls: {cert: /c, key: /k, ca: /a, server_name: understudy.test, sds: /etc/envoy/understudy}`
+	text := strings.NewReplacer("DIR", dir, "STORE", embedded(dir), "drain: 1s}", "drain: 1s, tls: {cert: /c, key: /k, client_ca: /a}}\nenvoy: {"+tlsOn+"}").Replace(serviceYAML)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var before []os.FileInfo
+	for range 2 {
+		var out bytes.Buffer
+		if code := run(t.Context(), []string{"envoy", "-c", config, "--sds", dir}, std{nil, &out, &out}); code != exitFine {
+			t.Fatalf("extproc envoy --sds = exit %d, %s", code, out.String())
+		}
+		var now []os.FileInfo
+		for _, name := range []string{"understudy-cert.yaml", "understudy-ca.yaml"} {
+			info, err := os.Stat(filepath.Join(dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			now = append(now, info)
+		}
+		for i := range before {
+			if os.SameFile(before[i], now[i]) {
+				t.Errorf("%s is written over, want another in its place", now[i].Name())
+			}
+		}
+		before = now
+	}
+	if all, _ := os.ReadDir(dir); len(all) != 3 {
+		t.Errorf("the folder holds %v, want the config and two files", all)
 	}
 }

@@ -76,9 +76,18 @@ func writeSDS(cfg *config.Config, dir string) error {
 		err = errors.New("envoy.tls.sds is not set: Envoy would not look for these files")
 	}
 	for name, data := range files {
-		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+		err = errors.Join(err, moveInto(filepath.Join(dir, name), data))
 	}
 	return err
+}
+
+// moveInto puts a file in the place of another. Envoy follows what is moved there, not what is written over.
+func moveInto(path string, data []byte) error {
+	next := path + ".new"
+	if err := os.WriteFile(next, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
 }
 
 func version(_ context.Context, args []string, io std) error {

@@ -66,12 +66,12 @@ func (s *gatewayStage) trusts(t testing.TB, name, ca string) {
 func (s *gatewayStage) publish(t testing.TB, level gateway.Level) {
 	t.Helper()
 	out := s.printed(t, gateway.Options{Level: level})
-	proxy := []byte("kind: EnvoyProxy\nmetadata: {name: understudy, namespace: default}\nspec:\n")
+	kubernetes := []byte("  provider: {type: Kubernetes, kubernetes: {envoyService: {name: understudy}}}\n")
 	host := fmt.Appendf(nil, "  provider: {type: Host, host: {envoyVersion: %q}}\n", envoyVersion)
-	if bytes.Count(out, proxy) != 1 {
-		t.Fatalf("the manifests have not one EnvoyProxy:\n%s", out)
+	if bytes.Count(out, kubernetes) != 1 {
+		t.Fatalf("the manifests do not say once who runs Envoy:\n%s", out)
 	}
-	s.apply(t, "understudy.yaml", bytes.Replace(out, proxy, append(proxy, host...), 1))
+	s.apply(t, "understudy.yaml", bytes.Replace(out, kubernetes, host, 1))
 }
 
 func (s *gatewayStage) printed(t testing.TB, o gateway.Options) []byte {

@@ -4,6 +4,7 @@ package mesh
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -79,7 +80,7 @@ func istioPatched(t testing.TB, s *stage, pod istioPod, manifests []byte, values
 }
 
 func stderrOf(err error) []byte {
-	if exit, ok := err.(*exec.ExitError); ok {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return exit.Stderr
 	}
 	return nil

@@ -270,7 +270,8 @@ func (c chain) compose(name string, targets map[string]any) map[string]any {
 		rungs = append(rungs, name+"/"+on)
 		targets[name+"/"+on] = map[string]any{"provider": on, "model": model(on), "model_family": "m"}
 	}
-	form := map[string]any{"targets": rungs, "degrade": []string{"off"}}
+	form := map[string]any{"targets": rungs, "degrade": []string{"off"},
+		"deadlines": map[string]any{"idle": "10m", "total": "10m"}} // on a busy machine a control plane takes a minute, and streams wait for it
 	if c.commit != "" {
 		form["commit"] = c.commit
 	}

@@ -38,17 +38,26 @@ func sources(main, pattern string) ([]source, error) {
 	if err != nil {
 		return nil, err
 	}
+	self := absolute(main)
 	var all []source
 	for _, e := range entries {
 		fits, err := filepath.Match(pattern, e.Name())
 		if err != nil {
 			return nil, err
 		}
-		if file := folder + e.Name(); fits && e.Name()[0] != '.' && file != filepath.Clean(main) && len(all) <= maxIncluded {
+		if file := folder + e.Name(); fits && e.Name()[0] != '.' && absolute(file) != self && len(all) <= maxIncluded {
 			all = append(all, readSource(file))
 		}
 	}
 	return all, nil
+}
+
+// absolute is a path by which the same file is found from anywhere.
+func absolute(path string) string {
+	if abs, err := filepath.Abs(path); err == nil {
+		return abs
+	}
+	return filepath.Clean(path) // the working directory is gone
 }
 
 func readSource(file string) source {

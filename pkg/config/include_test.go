@@ -76,6 +76,22 @@ func TestIncludeIsFoundBesideTheMainFileFromAnywhere(t *testing.T) {
 	}
 }
 
+func TestTheMainFileIsNotIncludedHoweverItIsNamed(t *testing.T) {
+	tree(t, map[string]string{"a.yaml": teamChain("a")})
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pattern := range []string{"*.yaml", filepath.Join(dir, "*.yaml"), filepath.Join("..", filepath.Base(dir), "*.yaml")} {
+		write(t, "u.yaml", strings.Replace(mainFile, "chains.d/*.yaml", `"`+pattern+`"`, 1))
+		for _, main := range []string{"u.yaml", "./u.yaml", filepath.Join(dir, "u.yaml")} {
+			if got := names(load(t, main)); got != "own a" {
+				t.Errorf("chains of Load(%s) with include: %s = %s, want own a", main, pattern, got)
+			}
+		}
+	}
+}
+
 func TestFaultsOfIncludedFilesAreNamedByFileAndLine(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -105,6 +105,11 @@ func (a *attempt) bypassed() {
 // unreachable acts on Envoy's own reply, which says that the target gave none.
 func (a *attempt) unreachable(why string) {
 	v := a.abort(classify.Transport, why)
+	if why == "cluster_not_found" { // Envoy's configuration is not this service's, by which no provider was asked
+		a.try.Release()
+		a.giveBack()
+		a.p.log.Error("envoy has no cluster for a target of this configuration", "target", a.try.Target.Name, "cluster", a.try.Target.Provider.Cluster)
+	}
 	if a.observing() {
 		a.state, a.status = passing, a.answer.status
 		a.watched(v)

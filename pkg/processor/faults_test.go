@@ -13,6 +13,7 @@ import (
 	dataal "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"understudy/pkg/chain/breaker"
 )
@@ -238,4 +239,24 @@ func TestACommitThatCameTooLateIsNoEndOfTheExchange(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAClusterThatEnvoyDoesNotHaveChargesNobody(t *testing.T) {
+	in(t, "", func(b *bench) {
+		attributes, err := structpb.NewStruct(map[string]any{"response.code_details": "cluster_not_found"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 5 {
+			c, rest := b.attempt("529", fmt.Sprint("x", i), 1)
+			rest[0].Attributes = map[string]*structpb.Struct{"envoy.filters.http.ext_proc": attributes}
+			c.heard()
+			c.tell(rest...)
+			contains(t, "the answer", c.heard(), "x-llm-failover=next")
+			c.hangUp()
+		}
+		if b.state() != breaker.Closed {
+			t.Errorf("state = %s, want closed: no provider was asked", b.state())
+		}
+	})
 }

@@ -5,7 +5,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"understudy/pkg/chain/breaker"
 	"understudy/pkg/classify"
+	"understudy/pkg/config"
 )
 
 // What became of an exchange, as understudy_exchanges_total counts it.
@@ -58,6 +60,42 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			prometheus.ExponentialBuckets(0.05, 2, 12), "target"),
 		requestOverhead:  overhead.WithLabelValues("request"),
 		responseOverhead: overhead.WithLabelValues("response"),
+	}
+}
+
+// expect begins the series of what may happen for the first time at 0: Prometheus' increase() does not see a series that
+// begins with its first event.
+func (m *Metrics) expect(cfg *config.Config) {
+	for target := range cfg.Targets {
+		for _, change := range [][2]breaker.State{
+			{breaker.Closed, breaker.Open}, {breaker.Open, breaker.HalfOpen}, {breaker.Open, breaker.Closed},
+			{breaker.HalfOpen, breaker.Open}, {breaker.HalfOpen, breaker.Closed},
+		} {
+			m.transitions.WithLabelValues(target, change[0].String(), change[1].String())
+		}
+	}
+	for _, ch := range cfg.Chains {
+		m.expectOf(ch)
+	}
+}
+
+func (m *Metrics) expectOf(ch *config.Chain) {
+	m.clientRetries.WithLabelValues(ch.Name)
+	for _, outcome := range []string{outcomeServed, outcomeFallback, outcomeDegraded, outcomeFailed, outcomeCanceled} {
+		m.exchanges.WithLabelValues(ch.Name, outcome)
+	}
+	for _, mode := range ch.Degrade {
+		m.degraded.WithLabelValues(ch.Name, mode)
+	}
+	for i, rung := range ch.Rungs {
+		for _, member := range rung.All() {
+			if i > 0 {
+				m.fallbacks.WithLabelValues(ch.Name, member.Target.Name)
+			}
+			for _, pages := range []classify.Class{classify.Auth, classify.Quota} {
+				m.attempts.WithLabelValues(ch.Name, member.Target.Name, pages.String())
+			}
+		}
 	}
 }
 

@@ -100,6 +100,7 @@ func (p *Processor) Use(cfg *config.Config, creds *credential.Set) {
 	if creds != nil {
 		book.Ready = func(provider *config.Provider) error { return creds.Ready(provider.Name) }
 	}
+	p.metrics.expect(cfg)
 	p.forcing.Lock()
 	defer p.forcing.Unlock()
 	p.forceLocked(book)

@@ -2,6 +2,7 @@ package attach
 
 import (
 	"flag"
+	"net/url"
 	"os"
 	"regexp"
 	"strings"
@@ -110,6 +111,22 @@ func TestObservingLeavesEverythingAsItIs(t *testing.T) {
 	}
 	if strings.Contains(docs["static_resources.clusters"], "name: llm-") {
 		t.Error("observe adds a provider's cluster, want the service's alone")
+	}
+}
+
+func TestAChosenHostIsFoundWhereRoutesIgnorePorts(t *testing.T) {
+	c := load(t, "closed")
+	for _, p := range c.Providers {
+		p.Endpoint = &url.URL{Scheme: "https", Host: "[2001:db8::1]:8443"}
+	}
+	out, err := Static(c, NextRequest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, domain := range []string{"[2001:db8::1]:8443", "[2001:db8::1]"} {
+		if !strings.Contains(string(out), "\n  - '"+domain+"'\n") {
+			t.Errorf("Static(next-request) lacks the domain %s", domain)
+		}
 	}
 }
 

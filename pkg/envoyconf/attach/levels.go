@@ -75,7 +75,8 @@ routes below. whole-body makes room for a large request; understudy-once names t
 		{"http_connection_manager.local_reply_config.mappers", putFirst, `What Envoy itself answers on the routes below is made readable for SDKs; without the service it is a 503.`, of(mappers...)},
 		{"http_connection_manager.access_log", add, `It tells the service whether a provider or the client ended an answer. It is about its own exchanges only.`, of(p.HopManager.AccessLog...)},
 		{"route_config.virtual_hosts", add, `Once the service has chosen a provider, the request is addressed to that one's host, and goes to the cluster that the
-service names. If one of these hosts is a domain of a virtual host of yours, put the route first into that one.`, of(host)},
+service names. If one of these hosts is a domain of a virtual host of yours, put the route first into that one. A host
+with a port is there without it too, for a route_config with ignore_port_in_host_matching: leave that one out of others.`, of(host)},
 		{"virtual_host.routes", putFirst, `Where requests begin: on these paths the filters above are on. No retries: a failed call must not be paid twice.`, of(routes...)},
 	}, nil
 }

@@ -2,7 +2,9 @@ package attach
 
 import (
 	"maps"
+	"net/url"
 	"slices"
+	"strings"
 
 	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
@@ -74,13 +76,15 @@ func chosenHost(c *config.Config, p *envoyconf.Pieces) (*routev3.VirtualHost, er
 	return host, nil
 }
 
-// hosts are those of providers and status feeds, as requests are addressed to them.
+// hosts are those of providers and status feeds, as requests are addressed to them, and without their ports: where a
+// user's routes have ignore_port_in_host_matching, a domain that has one matches nothing.
 func hosts(c *config.Config) []string {
 	all := map[string]bool{}
+	add := func(u *url.URL) { all[u.Host], all[strings.TrimSuffix(u.Host, ":"+u.Port())] = true, true }
 	for _, p := range c.Providers {
-		all[p.Endpoint.Host] = true
+		add(p.Endpoint)
 		if p.StatusFeed != nil {
-			all[p.StatusFeed.URL.Host] = true
+			add(p.StatusFeed.URL)
 		}
 	}
 	return slices.Sorted(maps.Keys(all))

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -441,6 +442,12 @@ func TestEachSettingThatDefeatsFailoverIsNamed(t *testing.T) {
 		{"stale connections are used", func(e envoy) {
 			e.options("llm-local", func(o *upstreamv3.HttpProtocolOptions) { o.CommonHttpProtocolOptions = nil })
 		}, Advice, "cluster llm-local", "idle connections are kept for an hour or so", "idle_timeout: 30s"},
+		{"the hop's filters are pasted twice", func(e envoy) {
+			e.HopManager.HttpFilters = append(slices.Clone(e.HopManager.HttpFilters[:2]), e.HopManager.HttpFilters...)
+		}, Conflict, "listener hop", "the service's filter is there 2 times", "remove"},
+		{"a canary goes past the hop", func(e envoy) {
+			e.front(chat).ClusterSpecifier = weighted(map[string]uint32{"hop": 90, "llm-local": 10})
+		}, Conflict, `route "/v1/messages" of listener front`, "weighted_clusters sends some to llm-local", "route: {cluster: hop}"},
 		{"the filter is in a cluster", func(e envoy) {
 			e.options("llm-local", func(o *upstreamv3.HttpProtocolOptions) {
 				o.HttpFilters = append(o.HttpFilters, e.HopManager.HttpFilters[1])
@@ -464,6 +471,14 @@ func TestEachSettingThatDefeatsFailoverIsNamed(t *testing.T) {
 			}
 		})
 	}
+}
+
+func weighted(weights map[string]uint32) *routev3.RouteAction_WeightedClusters {
+	all := &routev3.WeightedCluster{}
+	for _, name := range slices.Sorted(maps.Keys(weights)) {
+		all.Clusters = append(all.Clusters, &routev3.WeightedCluster_ClusterWeight{Name: name, Weight: wrapperspb.UInt32(weights[name])})
+	}
+	return &routev3.RouteAction_WeightedClusters{WeightedClusters: all}
 }
 
 func h2only(o *corev3.Http2ProtocolOptions) *upstreamv3.HttpProtocolOptions_ExplicitHttpConfig_ {

@@ -37,11 +37,7 @@ func (a *auditor) checkClusters() {
 func (a *auditor) toHop() []string {
 	var names []string
 	for _, m := range a.fronts {
-		for _, r := range m.routes {
-			if r.toHop {
-				names = append(names, destinations(r.GetRoute())...)
-			}
-		}
+		names = append(names, m.ways...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -146,11 +146,14 @@ func (d *Dump) read(what string, raw json.RawMessage, into proto.Message) bool {
 }
 
 // skip notes what is left out. The words of the decoder are bounded: they repeat what they could not read.
-func (d *Dump) skip(what string, err error) {
+func (d *Dump) skip(what string, err error) { d.passOver("%s: %.200q", what, err.Error()) }
+
+// passOver notes what is not looked at.
+func (d *Dump) passOver(format string, args ...any) {
 	const most = 20
 	switch {
 	case len(d.unread) < most:
-		d.unread = append(d.unread, fmt.Sprintf("not read: %s: %.200q", what, err.Error()))
+		d.unread = append(d.unread, "not read: "+fmt.Sprintf(format, args...))
 	case len(d.unread) == most:
 		d.unread = append(d.unread, "not read: more")
 	}

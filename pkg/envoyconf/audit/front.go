@@ -36,12 +36,17 @@ func (a *auditor) checkFrontRoute(r *route) {
 	switch {
 	case a.level == NextRequest:
 	case acted:
+		if astray := without(destinations(r.GetRoute()), r.in.ways); len(astray) > 0 {
+			a.conflict(r.where(), "weighted_clusters sends some to "+sorted(astray), "those requests pass by the hop: no breaker, no failover",
+				"route: {cluster: "+r.in.ways[0]+"}")
+		}
 		a.checkRetries(r)
 		a.checkExchange(r)
 		a.checkBody(r, "what is larger cannot be sent a second time: its first failure is the client's")
 		if broad(r.Match) {
 			a.checkUnsafe(r, "it takes more than the chains' paths, and retry_on has ")
 		}
+	case r.behind && !broad(r.Match): // nothing gets so far
 	default:
 		a.checkUnsafe(r, "no chain acts there, and retry_on has ")
 	}

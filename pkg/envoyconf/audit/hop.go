@@ -16,6 +16,7 @@ import (
 // checkHops looks at what carries an attempt.
 func (a *auditor) checkHops() {
 	for _, h := range a.hops {
+		a.checkOnce(h)
 		a.checkManager(h.manager)
 		a.checkHopRoutes(h)
 		a.checkOldBuffer(h)
@@ -58,6 +59,7 @@ func (a *auditor) checkHopRoutes(h *hop) {
 func (a *auditor) checkObservers() {
 	for _, h := range a.hops {
 		where := fmt.Sprintf("filter %q of %s", h.name, h.where())
+		a.checkOnce(h)
 		a.checkForwarding(where, h.filter)
 		if !slices.ContainsFunc(h.routes, func(r *route) bool { on, _ := h.on(r); return on }) {
 			a.conflict(where, "it is disabled, and no route switches it on", "the service hears nothing", "disabled: false")
@@ -65,6 +67,14 @@ func (a *auditor) checkObservers() {
 	}
 	for _, name := range a.toService() {
 		a.checkServiceCluster(name)
+	}
+}
+
+// checkOnce looks for pieces that were pasted twice: Envoy takes two filters of one name, and a route switches both on.
+func (a *auditor) checkOnce(h *hop) {
+	if h.copies > 1 {
+		a.conflict(h.where(), fmt.Sprintf("the service's filter is there %d times", h.copies),
+			"each request is an exchange more than once: for breakers, budgets and figures", "remove all but one")
 	}
 }
 

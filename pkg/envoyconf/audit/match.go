@@ -32,6 +32,31 @@ func matches(m *routev3.RouteMatch, path string) bool {
 	return false
 }
 
+// original is the path of a request that r passes on with path, "" where there is none: a gateway may have the chains
+// below a prefix of its own.
+func original(r *routev3.Route, path string) string {
+	to := r.GetRoute().GetPrefixRewrite()
+	if to == "" {
+		return path
+	}
+	rest, ok := strings.CutPrefix(path, to)
+	switch p := r.GetMatch().GetPathSpecifier().(type) {
+	case *routev3.RouteMatch_Prefix:
+		if ok {
+			return p.Prefix + rest
+		}
+	case *routev3.RouteMatch_PathSeparatedPrefix:
+		if ok {
+			return p.PathSeparatedPrefix + rest
+		}
+	case *routev3.RouteMatch_Path:
+		if path == to {
+			return p.Path
+		}
+	}
+	return ""
+}
+
 // unconditional says whether a route gets all requests on its paths.
 func unconditional(m *routev3.RouteMatch) bool {
 	return len(m.GetHeaders()) == 0 && len(m.GetQueryParameters()) == 0 && len(m.GetDynamicMetadata()) == 0 &&

@@ -18,6 +18,7 @@ import (
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -182,6 +183,63 @@ func TestTheLevelIsWhatIsThere(t *testing.T) {
 	}
 }
 
+func TestWhatGetsNoRequestIsNoConflict(t *testing.T) {
+	c := parsed(t)
+	e := built(t, c, envoyconf.Internal)
+	vh := e.FrontManager.GetRouteConfig().VirtualHosts[0]
+	vh.Routes = slices.Insert(vh.Routes, len(vh.Routes)-1, vh.Routes[:len(vh.Routes)-1]...) // pasted twice
+	e.front(chat).ClusterSpecifier = weighted(map[string]uint32{"hop": 100, "llm-local": 0})
+	if r := run(t, c, "1.40.0", e.dump()); len(r.Findings) != 0 {
+		t.Errorf("Run() =\n%s\nwant nothing", told(r))
+	}
+}
+
+func TestChainsBelowAPrefixAreFound(t *testing.T) {
+	c := parsed(t)
+	below := func(rewrite string) Report {
+		e := built(t, c, envoyconf.Internal)
+		for _, r := range e.FrontManager.GetRouteConfig().VirtualHosts[0].Routes {
+			if p := r.Match.GetPath(); p != "" && r.GetRoute() != nil {
+				r.Match.PathSpecifier = &routev3.RouteMatch_Prefix{Prefix: "/llm" + p}
+				r.GetRoute().PrefixRewrite = strings.Replace(rewrite, "PATH", p, 1)
+			}
+		}
+		return run(t, c, "1.40.0", e.dump())
+	}
+	if r := below("PATH"); slices.ContainsFunc(r.Findings, func(f Finding) bool { return strings.HasPrefix(f.Is, "no route takes") }) {
+		t.Errorf("Run() of routes that rewrite to the chains' paths =\n%s\nwant all of them found", told(r))
+	}
+	if r := below("/elsewhere"); !strings.Contains(told(r), "no route takes /v1/messages there") {
+		t.Errorf("Run() of routes that rewrite to others =\n%s\nwant /v1/messages missed", told(r))
+	}
+}
+
+func TestWhatIsNotLookedAtIsNoted(t *testing.T) {
+	c := parsed(t)
+	for note, edit := range map[string]func(*hcmv3.HttpConnectionManager){
+		`not read: the routes "elsewhere" of listener front, which Envoy does not have`: func(m *hcmv3.HttpConnectionManager) {
+			m.RouteSpecifier = &hcmv3.HttpConnectionManager_Rds{Rds: &hcmv3.Rds{RouteConfigName: "elsewhere"}}
+		},
+		"not read: the scoped routes of listener front": func(m *hcmv3.HttpConnectionManager) {
+			m.RouteSpecifier = &hcmv3.HttpConnectionManager_ScopedRoutes{ScopedRoutes: &hcmv3.ScopedRoutes{Name: "scopes"}}
+		},
+		"not read: what listener front routes by VHDS": func(m *hcmv3.HttpConnectionManager) {
+			m.GetRouteConfig().Vhds = &routev3.Vhds{}
+		},
+		"not read: the matcher of virtual host front of listener front": func(m *hcmv3.HttpConnectionManager) {
+			if err := protojson.Unmarshal([]byte(`{"name":"front","matcher":{}}`), m.GetRouteConfig().VirtualHosts[0]); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		e := built(t, c, envoyconf.Internal)
+		edit(e.FrontManager)
+		if r := run(t, c, "1.40.0", e.dump()); !slices.Contains(r.Notes, note) {
+			t.Errorf("Run() notes %q, want %q", r.Notes, note)
+		}
+	}
+}
+
 func TestAnOldEnvoyNeedsTheBufferFilter(t *testing.T) {
 	c := parsed(t)
 	for version, want := range map[string]int{"1.36.4": 1, "1.37.0": 0, "1.40.0": 0, "": 0, "nonsense": 0} {
@@ -299,8 +357,14 @@ chains: {chat: {match: [{path: /v1/messages}], targets: [a/x]}}
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(built(f, c, envoyconf.Internal).dump())
-	f.Add(built(f, c, envoyconf.TCP).foreign())
+	const api = "type.googleapis.com/envoy." // whole dumps are too large to be changed often
+	f.Add([]byte(`{"configs":[{"static_listeners":[{"listener":{"@type":"` + api + `config.listener.v3.Listener","name":"l","internal_listener":{},` +
+		`"filter_chains":[{"filters":[{"typed_config":{"@type":"` + api + `extensions.filters.network.http_connection_manager.v3.HttpConnectionManager",` +
+		`"route_config":{"virtual_hosts":[{"routes":[{"match":{"path":"/v1/messages"},"route":{"cluster":"x","retry_policy":{}}}]}]},` +
+		`"http_filters":[{"name":"understudy","typed_config":{"@type":"` + api + `extensions.filters.http.ext_proc.v3.ExternalProcessor"}}]}}]}]}}]}]}`))
+	f.Add([]byte(`{"configs":[{"dynamic_active_clusters":[{"cluster":{"@type":"` + api + `config.cluster.v3.Cluster","name":"x","load_assignment":` +
+		`{"endpoints":[{"lb_endpoints":[{"endpoint":{"address":{"pipe":{"path":"p"}}}}]}]}}}]},` +
+		`{"dynamic_route_configs":[{"route_config":{"@type":"` + api + `config.route.v3.RouteConfiguration","name":"r"}}]}]}`))
 	f.Add([]byte(`{"configs":[{"static_listeners":[{"listener":{"@type":"type.googleapis.com/envoy.config.listener.v3.Listener","filter_chains":[{}],"default_filter_chain":{}}}]}]}`))
 	f.Add([]byte(`{"configs":[{"static_clusters":[{"cluster":{"@type":"a/b","value":{}}}]}]}`))
 	f.Add([]byte(`{"configs":[null,{},7]}`))

@@ -29,6 +29,7 @@ type manager struct {
 	listener *listenerv3.Listener
 	hcm      *hcmv3.HttpConnectionManager
 	routes   []*route // all of them, in order
+	ways     []string // the clusters by which it leads to a hop
 }
 
 // hop is a manager with the service's filter.
@@ -37,6 +38,7 @@ type hop struct {
 	name   string // of the filter
 	filter *extprocv3.ExternalProcessor
 	off    bool // the filter is disabled where no route enables it
+	copies int  // of the filter that act on the same requests; 1 is right
 }
 
 // asksForNext says whether Envoy's own replies ask a front for the next attempt.
@@ -61,8 +63,9 @@ type route struct {
 	host *routev3.VirtualHost
 	*routev3.Route
 
-	toHop bool     // it leads to a hop
-	takes []string // the protected paths that it gets
+	toHop  bool     // it leads to a hop
+	takes  []string // the protected paths that it gets
+	behind bool     // another route before it gets a protected path that it asks for
 }
 
 func (m *manager) where() string {
@@ -101,23 +104,28 @@ func (a *auditor) discover() {
 	}
 }
 
-// front marks what of m leads to a hop: where a route of it does so or retries our way, all that go to its cluster.
+// front marks what of m leads to a hop: where a route of it does so, or retries our way to a hop elsewhere, all that go
+// to its cluster.
 func (a *auditor) front(m *manager) {
-	var clusters []string
 	for _, r := range m.routes {
-		if to := destinations(r.GetRoute()); retriesFailover(r.retryPolicy()) || slices.ContainsFunc(to, a.leadsToHop) {
-			clusters = append(clusters, to...)
+		to := destinations(r.GetRoute())
+		if here := slices.DeleteFunc(slices.Clone(to), func(c string) bool { return !a.leadsToHop(c) }); len(here) > 0 {
+			to = here
+		} else if !retriesFailover(r.retryPolicy()) {
+			continue
 		}
+		m.ways = append(m.ways, to...)
 	}
-	if len(clusters) == 0 {
+	if len(m.ways) == 0 {
 		return
 	}
+	slices.Sort(m.ways)
+	m.ways = slices.Compact(m.ways)
 	for _, r := range m.routes {
-		r.toHop = slices.ContainsFunc(destinations(r.GetRoute()), func(c string) bool { return slices.Contains(clusters, c) })
+		r.toHop = slices.ContainsFunc(destinations(r.GetRoute()), func(c string) bool { return slices.Contains(m.ways, c) })
 	}
-	slices.Sort(clusters)
 	a.fronts = append(a.fronts, m)
-	a.note("front: %s, by cluster %s", m.where(), strings.Join(slices.Compact(clusters), ", "))
+	a.note("front: %s, by cluster %s", m.where(), strings.Join(m.ways, ", "))
 }
 
 // managers are those of every filter chain.
@@ -139,10 +147,21 @@ func (d *Dump) managers() []*manager {
 func (d *Dump) manager(l *listenerv3.Listener, hcm *hcmv3.HttpConnectionManager) *manager {
 	m := &manager{listener: l, hcm: hcm}
 	conf := hcm.GetRouteConfig()
-	if rds := hcm.GetRds(); rds != nil {
+	switch rds := hcm.GetRds(); {
+	case rds != nil && d.routes[rds.RouteConfigName] == nil:
+		d.passOver("the routes %q of %s, which Envoy does not have", rds.RouteConfigName, m.where())
+	case rds != nil:
 		conf = d.routes[rds.RouteConfigName]
+	case hcm.GetScopedRoutes() != nil:
+		d.passOver("the scoped routes of %s", m.where())
+	}
+	if conf.GetVhds() != nil {
+		d.passOver("what %s routes by VHDS", m.where())
 	}
 	for _, host := range conf.GetVirtualHosts() {
+		if host.Matcher != nil {
+			d.passOver("the matcher of virtual host %s of %s", host.Name, m.where())
+		}
 		for _, r := range host.Routes {
 			m.routes = append(m.routes, &route{in: m, conf: conf, host: host, Route: r})
 		}
@@ -151,16 +170,21 @@ func (d *Dump) manager(l *listenerv3.Listener, hcm *hcmv3.HttpConnectionManager)
 }
 
 // share gives each protected path to the routes that get requests on it: in each virtual host, all up to the first
-// that asks for nothing but the path.
+// that asks for nothing but the path. A route that rewrites paths gets those that it passes on as protected ones.
 func (m *manager) share(paths []string) {
 	for _, p := range paths {
 		var taken *routev3.VirtualHost
 		for _, r := range m.routes {
-			if r.host == taken || !matches(r.Match, p) {
+			asked := original(r.Route, p)
+			if asked == "" || !matches(r.Match, asked) {
+				continue
+			}
+			if r.host == taken && asked == p {
+				r.behind = true
 				continue
 			}
 			r.takes = append(r.takes, p)
-			if unconditional(r.Match) {
+			if unconditional(r.Match) && asked == p {
 				taken = r.host
 			}
 		}
@@ -168,7 +192,7 @@ func (m *manager) share(paths []string) {
 }
 
 // hop looks for the service's filter in m.
-func (a *auditor) hop(m *manager) *hop {
+func (a *auditor) hop(m *manager) (found *hop) {
 	for _, f := range m.hcm.HttpFilters {
 		packed := f.GetTypedConfig()
 		if f.GetConfigDiscovery() != nil {
@@ -177,13 +201,17 @@ func (a *auditor) hop(m *manager) *hop {
 		filter := unpacked[extprocv3.ExternalProcessor](packed)
 		switch {
 		case filter == nil:
+		case a.isOurs(f.Name, filter) && found == nil:
+			found = &hop{manager: m, name: f.Name, filter: filter, off: f.Disabled, copies: 1}
 		case a.isOurs(f.Name, filter):
-			return &hop{manager: m, name: f.Name, filter: filter, off: f.Disabled}
+			if f.Name == found.name || !f.Disabled && !found.off {
+				found.copies++
+			}
 		default:
 			a.dump.strangers = append(a.dump.strangers, fmt.Sprintf("%q of %s", f.Name, m.where()))
 		}
 	}
-	return nil
+	return found
 }
 
 func (a *auditor) isOurs(name string, f *extprocv3.ExternalProcessor) bool {
@@ -262,14 +290,16 @@ func hosts(load *endpointv3.ClusterLoadAssignment) []*corev3.Address {
 	return all
 }
 
-// destinations are the clusters that an action names.
+// destinations are the clusters that an action names, and sends anything to.
 func destinations(a *routev3.RouteAction) []string {
 	if c := a.GetCluster(); c != "" {
 		return []string{c}
 	}
 	var names []string
 	for _, w := range a.GetWeightedClusters().GetClusters() {
-		names = append(names, w.Name)
+		if w.GetWeight().GetValue() > 0 {
+			names = append(names, w.Name)
+		}
 	}
 	return names
 }

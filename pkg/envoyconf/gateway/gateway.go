@@ -56,7 +56,7 @@ var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // RFC 11
 func Manifests(c *config.Config, o Options) ([]byte, error) {
 	o = o.withDefaults()
 	pieces, err := envoyconf.Build(c, envoyconf.UDS)
-	if err := errors.Join(err, o.check(), possible(c)); err != nil {
+	if err := errors.Join(err, o.check(), possible(c, o.Level)); err != nil {
 		return nil, err
 	}
 	v, err := newView(c, o, pieces)
@@ -64,7 +64,7 @@ func Manifests(c *config.Config, o Options) ([]byte, error) {
 		return nil, err
 	}
 	t, err := template.New("").Funcs(template.FuncMap{
-		"yaml": indented, "json": quoted, "comment": comment, "duration": duration,
+		"yaml": indented, "json": quoted, "name": named, "comment": comment, "duration": duration,
 	}).ParseFS(texts, "*.tmpl")
 	if err != nil {
 		return nil, err
@@ -102,8 +102,8 @@ func (o Options) check() error {
 }
 
 // possible says what of c Envoy Gateway has no way to do.
-func possible(c *config.Config) error {
-	if !c.Envoy.FailOpen {
+func possible(c *config.Config, l Level) error {
+	if !c.Envoy.FailOpen || l == Observe {
 		return nil
 	}
 	return errors.New("envoy.when_service_down: open is not to be had with Envoy Gateway: its credential injection is of the route " +

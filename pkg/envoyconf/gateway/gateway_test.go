@@ -3,6 +3,7 @@ package gateway
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ const secret = "sk-must-not-be-written"
 func TestTheExamplesAreWhatWasReviewed(t *testing.T) {
 	for _, level := range []Level{SameRequest, NextRequest, Observe} {
 		t.Run(string(level), func(t *testing.T) {
-			got, err := Manifests(edited(t), Options{Level: level, Namespace: "llm"})
+			got, err := Manifests(edited(t), Options{Level: level, Namespace: "understudy"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -78,6 +79,16 @@ func TestWhatEnvoyGatewayCannotBeToldIsRefused(t *testing.T) {
 		{"two clusters have one name in Kubernetes", []string{"  proxy: {api: anthropic,", "  proxy: {api: anthropic, cluster: LLM_azure,"}, Options{},
 			"the clusters llm-azure and LLM_azure have one name in Kubernetes, understudy-to-llm-azure"},
 		{"the level is unknown", nil, Options{Level: "all"}, `level "all": write observe, next-request or same-request`},
+		{"a cluster's name has nothing that a name may have there", []string{"  proxy: {api: anthropic,", "  proxy: {api: anthropic, cluster: ___,"}, Options{},
+			"cluster ___: Kubernetes takes no name like understudy-to-"},
+		{"a host's name has an underscore", []string{"claude.proxy.internal.example", "claude_proxy.example"}, Options{},
+			"cluster llm-proxy: Kubernetes takes no host name like claude_proxy.example"},
+		{"some replicas have names, and some have none", []string{`services: ["`, `services: ["10.0.0.7:9002", "`}, Options{},
+			"cluster understudy: a Backend has either host names or IP addresses"},
+		{"a path has braces", []string{"{path: /v1/chat/completions}", `{path: "/{team}/v1/chat/completions"}`}, Options{},
+			"path /{team}/v1/chat/completions: Kubernetes takes none with such characters"},
+		{"no port is left for the hop", []string{"0.0.0.0:8080", "0.0.0.0:65535"}, Options{},
+			"envoy.listen: the hop's listener has the port after this one"},
 		{"the namespace would end a line of YAML", nil, Options{Namespace: "a}\nkind: b"}, "namespace"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -135,9 +146,97 @@ func TestOnlySameRequestRetries(t *testing.T) {
 	}
 }
 
+// The Gateway API takes 16 rules in an HTTPRoute, and 128 matches in all of them.
+func TestManyPathsAreSharedOutAmongRoutes(t *testing.T) {
+	const paths = 300
+	var more strings.Builder
+	for i := range paths {
+		fmt.Fprintf(&more, "  many-%d: {match: [{path: /many/%d/v1/messages}], targets: [anthropic/sonnet]}\n", i, i)
+	}
+	out, err := Manifests(edited(t, "chains:\n", "chains:\n"+more.String()), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, routes := 0, 0
+	for doc := range strings.SplitSeq(string(out), "\n---\n") {
+		var route struct {
+			Kind string
+			Spec struct {
+				Rules []struct{ Matches []struct{} }
+			}
+		}
+		if err := yaml.Unmarshal([]byte(doc), &route); err != nil {
+			t.Fatal(err)
+		}
+		if route.Kind != "HTTPRoute" {
+			continue
+		}
+		matches := 0
+		for _, r := range route.Spec.Rules {
+			matches += len(r.Matches)
+		}
+		if len(route.Spec.Rules) > 16 || matches > 128 {
+			t.Errorf("an HTTPRoute has %d rules and %d matches, want at most 16 and 128", len(route.Spec.Rules), matches)
+		}
+		all, routes = all+matches, routes+1
+	}
+	if all < paths {
+		t.Errorf("%d HTTPRoutes have %d matches, want one for each of %d paths", routes, all, paths)
+	}
+	for name, n := range kinds(t, out) {
+		if n != 1 {
+			t.Errorf("%d documents are %s, want 1", n, name)
+		}
+	}
+	for _, kind := range []string{"HTTPRoute", "BackendTrafficPolicy"} { // each part has its retries
+		if kinds(t, out)[kind+"/understudy-front-3"] != 1 {
+			t.Errorf("there is no %s understudy-front-3", kind)
+		}
+	}
+}
+
+// Of two routes for one path, Envoy Gateway takes the one whose name comes first.
+func TestPassthroughOfEverythingIsNotAnsweredAsNothing(t *testing.T) {
+	for name, pairs := range map[string][]string{"some paths": nil, "all paths": {"{path: /v1/models, ", "{path: /, "}} {
+		out, err := Manifests(edited(t, pairs...), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 1 - len(pairs)/2
+		if got := kinds(t, out)["HTTPRoute/understudy-front-nothing"]; got != want {
+			t.Errorf("passthrough of %s: %d routes answer what nobody serves, want %d", name, got, want)
+		}
+	}
+}
+
+func TestFailOpenIsNoObstacleToObserving(t *testing.T) {
+	if _, err := Manifests(edited(t, "envoy:\n", "envoy:\n  when_service_down: open\n"), Options{Level: Observe}); err != nil {
+		t.Errorf("Manifests = %v, want none: at this level Envoy goes on without the service anyway", err)
+	}
+}
+
+func TestNamesAndAddressesAreWrittenAsKubernetesReadsThem(t *testing.T) {
+	for _, namespace := range []string{"123", "true", "null", "1e3"} {
+		out, err := Manifests(edited(t), Options{Namespace: namespace})
+		if want := fmt.Sprintf("metadata: {name: understudy, namespace: %q}", namespace); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("Manifests in the namespace %s = %v, want one with %s", namespace, err, want)
+		}
+	}
+	for address, want := range map[string]string{
+		"[::1]:9002":         `{ip: {address: "0000:0000:0000:0000:0000:0000:0000:0001", port: 9002}}`, // the Backend's pattern takes no ::1
+		"127.0.0.1:9002":     `{ip: {address: "127.0.0.1", port: 9002}}`,
+		"UP.llm.Example:902": `{fqdn: {hostname: "up.llm.example", port: 902}}`,
+	} {
+		out, err := Manifests(edited(t, "understudy.understudy.svc.cluster.local:9002", address), Options{})
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("Manifests with the service at %s = %v, want one with %s", address, err, want)
+		}
+	}
+}
+
 // Each replica has a log of its own, as only the one that served an attempt knows it.
 func TestEachReplicaIsToldTheLog(t *testing.T) {
-	c := edited(t, `services: ["understudy-headless.llm.svc.cluster.local:9002"]`, `services: ["u-0.u.llm.svc:9002", "u-1.u.llm.svc:9002"]`)
+	c := edited(t, `services: ["understudy.understudy.svc.cluster.local:9002"]`, `services: ["u-0.u.llm.svc:9002", "u-1.u.llm.svc:9002"]`)
 	out, err := Manifests(c, Options{})
 	if err != nil {
 		t.Fatal(err)

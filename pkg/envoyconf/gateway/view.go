@@ -1,10 +1,8 @@
 package gateway
 
 import (
-	"encoding/json"
 	"fmt"
-	"net"
-	"regexp"
+	"slices"
 	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
@@ -44,7 +42,7 @@ type view struct {
 // backend is a Backend and its TLS.
 type backend struct {
 	Name       string
-	Endpoints  []string // as YAML
+	Cluster    *clusterv3.Cluster // that it is for
 	H2C        bool
 	TLS        *backendTLS
 	ClientCert string // name of a Secret; "": none
@@ -107,7 +105,18 @@ func (v *view) HopClusters() []string {
 	return names
 }
 
-// BodyMiB is BodyLimit in whole MiB: limits of Kubernetes have no odd digits.
+// Everything says that passthrough has all paths: of two routes for all of them, Envoy Gateway would take the one that
+// answers what nobody serves.
+func (v *view) Everything() bool {
+	for _, f := range v.Fronts {
+		if slices.Contains(f.paths(), pathMatch{"PathPrefix", "/"}) {
+			return true
+		}
+	}
+	return false
+}
+
+// BodyMiB is BodyLimit in MiB, rounded up.
 func (v *view) BodyMiB() uint64 { return (v.BodyLimit + 1<<20 - 1) >> 20 }
 
 func newView(c *config.Config, o Options, p *envoyconf.Pieces) (*view, error) {
@@ -122,9 +131,6 @@ func newView(c *config.Config, o Options, p *envoyconf.Pieces) (*view, error) {
 		Strip:    p.FrontManager.EarlyHeaderMutationExtensions[0],
 		Filter:   filter, FilterPatches: filterPatches(filter),
 	}
-	if o.Level != Observe {
-		v.Backends = []backend{{Name: "understudy-hop", Endpoints: []string{`{ip: {address: "192.0.2.1", port: 1}}`}}}
-	}
 	for _, cluster := range p.Clusters {
 		if o.Level == Observe && !isService(cluster.Name) {
 			continue
@@ -133,20 +139,10 @@ func newView(c *config.Config, o Options, p *envoyconf.Pieces) (*view, error) {
 			return nil, err
 		}
 	}
-	v.addFronts(p.FrontManager.GetRouteConfig().VirtualHosts[0].Routes)
-	return v, v.distinct()
-}
-
-// distinct refuses names of providers that Kubernetes cannot tell apart.
-func (v *view) distinct() error {
-	seen := map[string]string{}
-	for _, t := range v.Targets {
-		if other, taken := seen[t.Backend]; taken {
-			return fmt.Errorf("the clusters %s and %s have one name in Kubernetes, %s: rename one (providers.NAME.cluster)", other, t.Cluster, t.Backend)
-		}
-		seen[t.Backend] = t.Cluster
+	if o.Level != Observe {
+		v.addFronts(p.FrontManager.GetRouteConfig().VirtualHosts[0].Routes)
 	}
-	return nil
+	return v, v.acceptable()
 }
 
 func filterPatches(f *extprocv3.ExternalProcessor) []filterPatch {
@@ -170,7 +166,7 @@ func (v *view) addCluster(c *config.Config, cluster *clusterv3.Cluster) error {
 	case isService(name):
 		return v.addService(c, cluster)
 	}
-	b := backend{Name: kubernetesName(cluster.Name), Endpoints: endpoints(cluster)}
+	b := backend{Name: kubernetesName(cluster.Name), Cluster: cluster}
 	options := &upstreamv3.HttpProtocolOptions{}
 	if err := cluster.TypedExtensionProtocolOptions["envoy.extensions.upstreams.http.v3.HttpProtocolOptions"].UnmarshalTo(options); err != nil {
 		return fmt.Errorf("cluster %s: %w", cluster.Name, err)
@@ -190,7 +186,7 @@ func isService(cluster string) bool {
 // addService: of several replicas each has a backend of its own for its access log, besides the one of all.
 func (v *view) addService(c *config.Config, cluster *clusterv3.Cluster) error {
 	_, replica, one := strings.Cut(cluster.Name, "#")
-	b := backend{Name: "understudy-service", Endpoints: endpoints(cluster), H2C: cluster.TransportSocket == nil}
+	b := backend{Name: "understudy-service", Cluster: cluster, H2C: cluster.TransportSocket == nil}
 	if one {
 		b.Name += "-" + replica
 	}
@@ -219,44 +215,11 @@ func (b *backend) secure(c *config.Config, cluster *clusterv3.Cluster) error {
 	if up.Sni == "" {
 		return fmt.Errorf("cluster %s: a BackendTLSPolicy checks a host name, not an IP address: give the endpoint a name", cluster.Name)
 	}
-	b.TLS = &backendTLS{Name: b.Name, Host: up.Sni}
+	b.TLS = &backendTLS{Name: b.Name, Host: strings.ToLower(up.Sni)}
 	if path := up.CommonTlsContext.GetValidationContext().GetTrustedCa().GetFilename(); path != c.Envoy.CAFile {
 		b.TLS.CA = &authority{Name: b.Name + "-ca", Path: path}
 	}
 	return nil
-}
-
-func endpoints(cluster *clusterv3.Cluster) []string {
-	var all []string
-	for _, e := range cluster.LoadAssignment.Endpoints[0].LbEndpoints {
-		all = append(all, endpoint(e.GetEndpoint().Address))
-	}
-	return all
-}
-
-func endpoint(a *corev3.Address) string {
-	if path := a.GetPipe().GetPath(); path != "" {
-		return unixEndpoint(path)
-	}
-	host, port := a.GetSocketAddress().Address, a.GetSocketAddress().GetPortValue()
-	if net.ParseIP(host) != nil {
-		return fmt.Sprintf("{ip: {address: %q, port: %d}}", host, port)
-	}
-	return fmt.Sprintf("{fqdn: {hostname: %q, port: %d}}", host, port)
-}
-
-func unixEndpoint(path string) string { return fmt.Sprintf("{unix: {path: %s}}", mustQuote(path)) }
-
-func mustQuote(s string) string {
-	js, _ := json.Marshal(s) // a string is always JSON
-	return string(js)
-}
-
-var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
-
-// kubernetesName makes an RFC 1123 name of a cluster's.
-func kubernetesName(cluster string) string {
-	return "understudy-to-" + strings.Trim(notInNames.ReplaceAllString(strings.ToLower(cluster), "-"), "-")
 }
 
 // The HTTPRoutes of the front.
@@ -286,20 +249,40 @@ func (v *view) addFronts(routes []*routev3.Route) {
 		v.BodyLimit = max(v.BodyLimit, r.RequestBodyBufferLimit.GetValue())
 	}
 	for _, f := range []front{retried, observed, plain} {
-		if len(f.Rules) > 0 {
-			f.Selector = fmt.Sprintf("^httproute.%s.%s.rule", v.Namespace, f.Name)
-			v.Fronts = append(v.Fronts, f)
+		for _, part := range f.parts() {
+			part.Selector = fmt.Sprintf("^httproute.%s.%s.rule", v.Namespace, part.Name)
+			v.Fronts = append(v.Fronts, part)
 		}
 	}
 	v.Nothing = routes[len(routes)-1].GetDirectResponse()
 }
 
-// Limits of an HTTPRoute.
-const maxMatches = 64
+// An HTTPRoute of the Gateway API has at most 16 rules, and at most 128 matches in all of them.
+const (
+	maxRules   = 16
+	maxMatches = 128 / maxRules
+)
+
+// parts are f as HTTPRoutes that are not too large.
+func (f *front) parts() []front {
+	var parts []front
+	for rules := range slices.Chunk(f.Rules, maxRules) {
+		part := *f
+		part.Rules = rules
+		if len(parts) > 0 {
+			part.Name += fmt.Sprintf("-%d", len(parts)+1)
+		}
+		parts = append(parts, part)
+	}
+	return parts
+}
 
 // add gives the front one more path, in the rule before where both set the same headers.
 func (f *front) add(r *routev3.Route) {
-	set := []*corev3.HeaderValue{{Key: "x-understudy-hop", Value: map[bool]string{true: "whole", false: "plain"}[f.Whole]}}
+	set := []*corev3.HeaderValue{{Key: "x-understudy-hop", Value: "plain"}}
+	if f.Whole {
+		set[0].Value = "whole"
+	}
 	for _, h := range r.RequestHeadersToAdd {
 		set = append(set, h.Header)
 	}

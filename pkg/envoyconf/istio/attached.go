@@ -1,9 +1,6 @@
 package istio
 
 import (
-	"net"
-	"slices"
-
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -42,7 +39,7 @@ func (g *generator) placed(p attach.Piece) []patch {
 			return patch{why: why, applyTo: "HTTP_FILTER", operation: "INSERT_BEFORE", value: f, match: g.listens(&nameMatch{routerName})}
 		})
 	case "route_config.virtual_hosts":
-		return each(p, func(why string, v *routev3.VirtualHost) patch { return g.addHost(why, withoutPorts(v)) })
+		return each(p, func(why string, v *routev3.VirtualHost) patch { return g.addHost(why, v) })
 	case "virtual_host.routes":
 		if g.o.Shape == Gateway {
 			return g.vhost(&routev3.VirtualHost{Routes: values[*routev3.Route](p)}, p.Why)
@@ -55,17 +52,6 @@ func (g *generator) placed(p attach.Piece) []patch {
 	}
 	g.fault("%s: no EnvoyFilter reaches there", p.Place)
 	return nil
-}
-
-// withoutPorts adds a host's domains without their ports: the route configurations of Istio have
-// ignore_port_in_host_matching, with which a domain that has one matches nothing.
-func withoutPorts(v *routev3.VirtualHost) *routev3.VirtualHost {
-	for _, domain := range v.Domains {
-		if host, _, err := net.SplitHostPort(domain); err == nil && !slices.Contains(v.Domains, host) {
-			v.Domains = append(v.Domains, host)
-		}
-	}
-	return v
 }
 
 // each makes a patch of each value; the reason stands above the first.

@@ -38,14 +38,14 @@ type Options struct {
 
 	Namespace string            // of the Envoys that clients meet: the applications', or the gateway's ("default", "istio-ingress")
 	Labels    map[string]string // that their pods carry; a pod without them is left alone (understudy: "on", istio: ingressgateway)
-	Host      string            // that clients call: a Service's name in Namespace ("llm"), or a gateway's domain ("llm.example.com"); to observe, a host that they call already
+	Host      string            // that clients call: a Service's name in Namespace ("llm"), a gateway's domain ("llm.example.com"); to observe, one they call already
 	Port      uint32            // of Host (that of envoy.listen); no other HTTP service of the mesh may have it
 	Listens   uint32            // where a gateway's Envoy listens for Port: its Service's targetPort (Port)
 
 	// Callers are the identities of those Envoys, as NAMESPACE/SERVICEACCOUNT. Nobody else may ask the service, whose
 	// answers carry credentials, or meet a shared hop, which believes what a front says.
 	Callers     []string
-	Service     Workload // Understudy ("understudy", app: understudy)
+	Service     Workload // Understudy ("understudy", app.kubernetes.io/name: understudy, as envoy/kubernetes has it)
 	Hop         Workload // the gateway of Egress ("understudy-hop", istio: understudy-hop)
 	TrustDomain string   // of the mesh ("cluster.local")
 }
@@ -72,8 +72,10 @@ func Manifests(c *config.Config, o Options) ([]byte, error) {
 		return nil, err
 	}
 	g := &generator{c: c, o: o, p: pieces}
-	if g.pieces, err = attach.Pieces(c, o.Level); err != nil {
-		return nil, err
+	if o.Level != attach.SameRequest {
+		if g.pieces, err = attach.Pieces(c, o.Level); err != nil {
+			return nil, err
+		}
 	}
 	var out bytes.Buffer
 	for _, r := range append(g.native(), g.filters()...) {
@@ -115,7 +117,7 @@ func (o Options) withDefaults(c *config.Config) Options {
 	}
 	o.Port = cmp.Or(o.Port, portOf(c.Envoy.Listen))
 	o.Listens = cmp.Or(o.Listens, o.Port)
-	o.Service = o.Service.or("understudy", map[string]string{"app": "understudy"})
+	o.Service = o.Service.or("understudy", map[string]string{"app.kubernetes.io/name": "understudy"})
 	o.Hop = o.Hop.or("understudy-hop", map[string]string{"istio": "understudy-hop"})
 	o.TrustDomain = cmp.Or(o.TrustDomain, "cluster.local")
 	return o
@@ -139,51 +141,64 @@ func portOf(a config.Address) uint32 {
 
 // RFC 1123 names, and two of them as an identity.
 var (
+	labelForm    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // a namespace
+	serviceForm  = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)    // RFC 1035: a Service
 	nameForm     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 	identityForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 )
 
 func (o Options) check() error {
-	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	switch o.Shape {
-	case Sidecar, Gateway, Egress:
-	default:
-		fault("shape %q: write %s, %s or %s", o.Shape, Sidecar, Gateway, Egress)
+	return errors.Join(append(append(o.checkKind(), o.checkNames()...), o.checkCallers()...)...)
+}
+
+func (o Options) checkKind() (errs []error) {
+	if o.Shape != Sidecar && o.Shape != Gateway && o.Shape != Egress {
+		errs = append(errs, fmt.Errorf("shape %q: write %s, %s or %s", o.Shape, Sidecar, Gateway, Egress))
 	}
 	if _, err := attach.ParseLevel(string(o.Level)); err != nil {
 		errs = append(errs, err)
 	}
 	if o.Shape == Egress && o.Level != attach.SameRequest {
-		fault("level %q: a shared hop is only for %s", o.Level, attach.SameRequest)
+		errs = append(errs, fmt.Errorf("level %q: a shared hop is only for %s", o.Level, attach.SameRequest))
 	}
+	return errs
+}
+
+func (o Options) checkNames() (errs []error) {
 	for _, n := range []struct{ what, name string }{
-		{"namespace", o.Namespace}, {"host", o.Host}, {"trust domain", o.TrustDomain},
-		{"the service's namespace", o.Service.Namespace}, {"the service's account", o.Service.Account},
-		{"the hop's namespace", o.Hop.Namespace}, {"the hop's account", o.Hop.Account},
+		{"host", o.Host}, {"trust domain", o.TrustDomain}, {"the service's account", o.Service.Account}, {"the hop's account", o.Hop.Account},
 	} {
 		if !nameForm.MatchString(n.name) {
-			fault("%s %q: write a DNS name", n.what, n.name)
+			errs = append(errs, fmt.Errorf("%s %q: write a DNS name", n.what, n.name))
 		}
 	}
-	if o.Shape != Gateway && o.Level != attach.Observe && strings.Contains(o.Host, ".") {
-		fault("host %q: write the name of a Service of %s, without dots", o.Host, o.Namespace)
+	for what, name := range map[string]string{"namespace": o.Namespace, "the service's namespace": o.Service.Namespace, "the hop's namespace": o.Hop.Namespace} {
+		if !labelForm.MatchString(name) {
+			errs = append(errs, fmt.Errorf("%s %q: write a DNS label", what, name))
+		}
+	}
+	if o.Shape != Gateway && o.Level != attach.Observe && !serviceForm.MatchString(o.Host) {
+		errs = append(errs, fmt.Errorf("host %q: write the name of a Service of %s: a letter first, and no dots", o.Host, o.Namespace))
 	}
 	if len(o.Labels) == 0 {
-		fault("labels: write at least one, or every pod of %s is changed", o.Namespace)
+		errs = append(errs, fmt.Errorf("labels: write at least one, or every pod of %s is changed", o.Namespace))
 	}
 	if o.Port == 0 || o.Port > 65535 || o.Listens > 65535 {
-		fault("port %d: write 1 to 65535", o.Port)
+		errs = append(errs, fmt.Errorf("port %d: write 1 to 65535", o.Port))
 	}
+	return errs
+}
+
+func (o Options) checkCallers() (errs []error) {
 	if len(o.Callers) == 0 {
-		fault("callers: name the service accounts of the Envoys that may ask the service, as NAMESPACE/SERVICEACCOUNT")
+		errs = append(errs, errors.New("callers: name the service accounts of the Envoys that may ask the service, as NAMESPACE/SERVICEACCOUNT"))
 	}
 	for _, caller := range o.Callers {
 		if !identityForm.MatchString(caller) {
-			fault("caller %q: write NAMESPACE/SERVICEACCOUNT", caller)
+			errs = append(errs, fmt.Errorf("caller %q: write NAMESPACE/SERVICEACCOUNT", caller))
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // host is Host with its domain.

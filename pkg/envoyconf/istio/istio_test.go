@@ -2,6 +2,7 @@ package istio
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,7 +65,9 @@ func TestOptionsThatWouldLeaveAHoleAreRefused(t *testing.T) {
 		"a caller without a namespace": {Options{Callers: []string{"assistant"}}, `caller "assistant": write NAMESPACE/SERVICEACCOUNT`},
 		"a caller that would be any":   {Options{Callers: []string{"*/*"}}, `caller "*/*": write NAMESPACE/SERVICEACCOUNT`},
 		"no labels, so every pod":      {Options{Callers: callers, Labels: map[string]string{}}, "labels: write at least one"},
-		"a namespace that is YAML":     {Options{Callers: callers, Namespace: "a: b"}, `namespace "a: b": write a DNS name`},
+		"a namespace that is YAML":     {Options{Callers: callers, Namespace: "a: b"}, `namespace "a: b": write a DNS label`},
+		"a namespace with a dot":       {Options{Callers: callers, Namespace: "a.b"}, `namespace "a.b": write a DNS label`},
+		"a Service that is a number":   {Options{Callers: callers, Host: "1llm"}, `host "1llm": write the name of a Service of default: a letter first`},
 		"a Service with a domain":      {Options{Callers: callers, Host: "llm.example.com"}, `host "llm.example.com": write the name of a Service of default`},
 		"a shared hop without retries": {Options{Callers: callers, Shape: Egress, Level: attach.Observe}, "a shared hop is only for same-request"},
 		"a shape that is none":         {Options{Callers: callers, Shape: "waypoint"}, `shape "waypoint": write sidecar, gateway or egress`},
@@ -74,6 +77,35 @@ func TestOptionsThatWouldLeaveAHoleAreRefused(t *testing.T) {
 	} {
 		if out, err := Manifests(c, row.o); err == nil || !strings.Contains(err.Error(), row.want) || out != nil {
 			t.Errorf("%s: Manifests(%+v) = %d bytes, %v, want %q", name, row.o, len(out), err, row.want)
+		}
+	}
+}
+
+// A port of the service that no policy guards would hand out credentials to the whole mesh.
+func TestEveryPortThatHandsOutCredentialsIsGuarded(t *testing.T) {
+	c := example(t)
+	c.Envoy.Services = append(c.Envoy.Services, config.Address{Network: "tcp", Addr: "other.understudy.svc.cluster.local:9010"})
+	c.Server.GRPC = config.Address{Network: "tcp", Addr: "0.0.0.0:9020"}
+	out, err := Manifests(c, Options{Callers: []string{"default/assistant"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"        ports:\n        - \"9002\"\n        - \"9010\"\n        - \"9020\"\n",
+		"        notPorts:\n        - \"9002\"\n        - \"9010\"\n        - \"9020\"\n",
+		"      number: 9010\n",
+	} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("Manifests lack %q", want)
+		}
+	}
+}
+
+func TestANamespaceThatYAMLTakesForANumberIsQuoted(t *testing.T) {
+	for _, name := range []string{"123", "true", "null", "1e3"} {
+		out, err := Manifests(example(t), Options{Callers: []string{name + "/" + name}, Namespace: name})
+		if want := fmt.Sprintf("\n  namespace: %q\n", name); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("Manifests in the namespace %s = %v, want one with %s", name, err, want)
 		}
 	}
 }

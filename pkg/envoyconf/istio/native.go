@@ -2,6 +2,7 @@ package istio
 
 import (
 	"fmt"
+	"slices"
 
 	"understudy/pkg/envoyconf/attach"
 )
@@ -90,7 +91,13 @@ type ingress struct {
 // serviceIngress brings the mesh's callers to the service's own address, which is loopback or a socket.
 func (g *generator) serviceIngress() resource {
 	s := sidecar{Selector: selector{g.o.Service.Labels}}
-	s.Ingress = []ingress{{Port: port{Number: g.servicePort(), Name: "grpc", Protocol: "GRPC"}, DefaultEndpoint: g.c.Server.GRPC.String()}}
+	for i, p := range g.servicePorts() {
+		name := "grpc"
+		if i > 0 {
+			name += fmt.Sprintf("-%d", i+1)
+		}
+		s.Ingress = append(s.Ingress, ingress{Port: port{Number: p, Name: name, Protocol: "GRPC"}, DefaultEndpoint: g.c.Server.GRPC.String()})
+	}
 	if !g.c.Server.Admin.Local() {
 		admin := portOf(g.c.Server.Admin)
 		s.Ingress = append(s.Ingress, ingress{Port: port{Number: admin, Name: "http-admin", Protocol: "HTTP"}, DefaultEndpoint: fmt.Sprintf("0.0.0.0:%d", admin)})
@@ -98,12 +105,34 @@ func (g *generator) serviceIngress() resource {
 	return native(networking, "Sidecar", "understudy", g.o.Service.Namespace, ingressWhy, s)
 }
 
-// servicePort is where callers find the service's pods.
-func (g *generator) servicePort() uint32 { return portOf(g.c.Envoy.Services[0]) }
+// servicePorts are where callers find the service's pods.
+func (g *generator) servicePorts() []uint32 {
+	var ports []uint32
+	for _, a := range g.c.Envoy.Services {
+		if p := portOf(a); p != 0 && !slices.Contains(ports, p) {
+			ports = append(ports, p)
+		}
+	}
+	return ports
+}
+
+// guarded are all ports of the service's pods whose answers carry credentials: also its own, where that is on the network.
+func (g *generator) guarded() []string {
+	ports := g.servicePorts()
+	if own := g.c.Server.GRPC; !own.Local() && !slices.Contains(ports, portOf(own)) {
+		ports = append(ports, portOf(own))
+	}
+	var all []string
+	for _, p := range ports {
+		all = append(all, fmt.Sprint(p))
+	}
+	return all
+}
 
 type peers struct {
-	Selector matchLabels `json:"selector"`
-	MTLS     mtls        `json:"mtls"`
+	Selector matchLabels     `json:"selector"`
+	MTLS     mtls            `json:"mtls"`
+	Ports    map[string]mtls `json:"portLevelMtls,omitempty"`
 }
 
 type mtls struct {
@@ -114,9 +143,13 @@ type matchLabels struct {
 	Labels map[string]string `json:"matchLabels"`
 }
 
+// serviceTLS leaves the admin port to Prometheus, which may be outside the mesh.
 func (g *generator) serviceTLS() resource {
-	return native(security, "PeerAuthentication", "understudy", g.o.Service.Namespace, strictWhy,
-		peers{matchLabels{g.o.Service.Labels}, mtls{"STRICT"}})
+	p := peers{Selector: matchLabels{g.o.Service.Labels}, MTLS: mtls{"STRICT"}}
+	if admin := g.c.Server.Admin; !admin.Local() {
+		p.Ports = map[string]mtls{fmt.Sprint(portOf(admin)): {"PERMISSIVE"}}
+	}
+	return native(security, "PeerAuthentication", "understudy", g.o.Service.Namespace, strictWhy, p)
 }
 
 type policy struct {
@@ -156,7 +189,7 @@ func (g *generator) serviceCallers() resource {
 	if g.o.Shape == Egress {
 		who = []string{g.o.principal(g.o.Hop.identity())}
 	}
-	grpc := []string{fmt.Sprint(g.servicePort())}
+	grpc := g.guarded()
 	return native(security, "AuthorizationPolicy", "understudy", g.o.Service.Namespace, callersWhy, policy{
 		Selector: matchLabels{g.o.Service.Labels},
 		Action:   "ALLOW",

@@ -3,6 +3,7 @@ package istio
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -28,16 +29,25 @@ func native[T any](version, kind, name, namespace, why string, spec T) resource 
 	return r
 }
 
+type metadata struct {
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Name        string            `json:"name"`
+	Namespace   string            `json:"namespace"`
+}
+
 func (r resource) yaml() ([]byte, error) {
 	var out bytes.Buffer
 	comment(&out, "", r.why)
-	fmt.Fprintf(&out, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n  namespace: %s\n", r.version, r.kind, r.name, r.namespace)
+	fmt.Fprintf(&out, "apiVersion: %s\nkind: %s\nmetadata:\n", r.version, r.kind)
+	m := metadata{Name: r.name, Namespace: r.namespace}
 	if r.hidden {
-		out.WriteString("  annotations:\n    networking.istio.io/exportTo: \"~\"\n")
+		m.Annotations = map[string]string{"networking.istio.io/exportTo": "~"}
 	}
+	head, err := yaml.Marshal(m)
+	indent(&out, "  ", head)
 	out.WriteString("spec:\n")
 	indent(&out, "  ", r.spec)
-	return out.Bytes(), r.err
+	return out.Bytes(), errors.Join(err, r.err)
 }
 
 // patch is one change that an EnvoyFilter makes.

@@ -40,6 +40,6 @@ const (
 	hopServiceWhy = "Headless, so that fronts know every pod of the hop. Istio must not know it: a sidecar would give its own certificate\n" +
 		"to an application that calls the hop past its front. The front's cluster finds the pods by DNS."
 	ingressWhy = "The service listens on loopback or a socket, and only its sidecar reaches it: no server.insecure is needed."
-	strictWhy  = "The gRPC port hands out provider credentials: never in plaintext."
+	strictWhy  = "The gRPC port hands out provider credentials: never in plaintext. Metrics may be read from outside the mesh."
 	callersWhy = "Nobody but the Envoys with the hop may ask for them. Other ports are as open as they were."
 )

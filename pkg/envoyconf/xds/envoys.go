@@ -32,8 +32,9 @@ const (
 //
 // Concurrency: the server's goroutines call it, one for each stream.
 type envoys struct {
-	log   *slog.Logger
-	nacks *prometheus.CounterVec
+	log    *slog.Logger
+	nacks  *prometheus.CounterVec
+	cannot func(envoyconf.Hop) error // why there is nothing to tell an Envoy with this kind of hop
 
 	mu      sync.Mutex // guards the fields below
 	streams map[int64]*stream
@@ -56,11 +57,11 @@ type exchange struct {
 	counted     string // the nonce that was last refused
 }
 
-func newEnvoys(log *slog.Logger, nacks *prometheus.CounterVec) *envoys {
+func newEnvoys(log *slog.Logger, nacks *prometheus.CounterVec, cannot func(envoyconf.Hop) error) *envoys {
 	for _, name := range short {
 		nacks.WithLabelValues(name)
 	}
-	return &envoys{log: log, nacks: nacks, streams: map[int64]*stream{}, changed: make(chan struct{})}
+	return &envoys{log: log, nacks: nacks, cannot: cannot, streams: map[int64]*stream{}, changed: make(chan struct{})}
 }
 
 // callbacks are how the server tells what happens on its streams.
@@ -119,6 +120,10 @@ func (e *envoys) asked(id int64, r *discovery.DiscoveryRequest) error {
 	case proto.Size(r) > maxRequest:
 		return status.Errorf(codes.InvalidArgument, "a request is at most %d bytes", maxRequest)
 	}
+	if err := e.cannot(hopOf(r.Node)); err != nil { // it would wait without a word
+		e.log.Error("an Envoy asks for what this config cannot be", "node", clip(r.Node.GetId()), "hop", string(hopOf(r.Node)), "error", err.Error())
+		return status.Errorf(codes.FailedPrecondition, "no %s hop: %v", hopOf(r.Node), err)
+	}
 	if s, why := e.answer(id, r); why != "" {
 		e.nacks.WithLabelValues(name).Inc()
 		e.log.Error("an Envoy refuses its configuration", "node", s.node, "envoy", s.version, "type", name, "error", why)
@@ -174,7 +179,9 @@ func versionOf(n *corev3.Node) string {
 	return clip(n.GetUserAgentVersion())
 }
 
-func clip(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "") }
+func clip(s string) string {
+	return strings.TrimSpace(strings.ToValidUTF8(s[:min(len(s), maxText)], ""))
+}
 
 // wanted are versions by kind of hop and type.
 type wanted map[envoyconf.Hop]map[resource.Type]string

@@ -39,15 +39,18 @@ type offer map[resource.Type]named
 // offers are one for each kind of hop that a Config can have.
 type offers map[envoyconf.Hop]offer
 
-// build makes the offers of c. A hop that c cannot have, as its port is taken, has none, and its error is in refused.
-func build(c *config.Config) (all offers, refused map[envoyconf.Hop]error, err error) {
-	all, refused = offers{}, map[envoyconf.Hop]error{}
+// impossible says of kinds of hop why a Config cannot have them: the port is taken, for one.
+type impossible map[envoyconf.Hop]error
+
+// build makes the offers of c. A hop that c cannot have has none.
+func build(c *config.Config) (all offers, not impossible, err error) {
+	all, not = offers{}, impossible{}
 	for _, hop := range kinds {
-		if all[hop], refused[hop] = newOffer(c, hop); refused[hop] != nil {
+		if all[hop], not[hop] = newOffer(c, hop); not[hop] != nil {
 			delete(all, hop)
 		}
 	}
-	return all, refused, refused[envoyconf.Internal]
+	return all, not, not[envoyconf.Internal]
 }
 
 func newOffer(c *config.Config, hop envoyconf.Hop) (offer, error) {
@@ -135,11 +138,13 @@ func (o offer) withClusters(clusters named) offer {
 	return o
 }
 
-// over is the clusters of both, those of top where both have one.
-func (o offer) over(below offer) named {
+// over is the clusters of both, those of o where both have one.
+func (o offer) over(below offer) named { return o.both(below, resource.ClusterType) }
+
+func (o offer) both(below offer, kind resource.Type) named {
 	both := named{}
-	maps.Copy(both, below[resource.ClusterType])
-	maps.Copy(both, o[resource.ClusterType])
+	maps.Copy(both, below[kind])
+	maps.Copy(both, o[kind])
 	return both
 }
 

@@ -32,8 +32,8 @@ const (
 	// patience bounds the wait for an Envoy's answer: one that is frozen must not hold up the others' configuration.
 	patience = 10 * time.Second
 
-	// settling is for what nobody tells: that Envoy has looked up the name in a new cluster, and that the other
-	// replicas, which look at their files once a second, have told their Envoys.
+	// settling is for what nobody tells: that an Envoy without ADS has looked up the name in a new cluster, and that the
+	// other replicas, which look at their files once a second, have told their Envoys.
 	settling = 2 * time.Second
 )
 
@@ -52,9 +52,10 @@ type Server struct {
 	now     offers               // what Envoys are told
 	leaving map[string]time.Time // clusters that the config has no more, and when they go
 
-	mu      sync.Mutex // guards the fields below
-	hash    string     // of config
-	refused *Refusal   // of the last Publish; nil: none
+	mu         sync.Mutex // guards the fields below
+	hash       string     // of config
+	impossible impossible // by config
+	refused    *Refusal   // of the last Publish; nil: none
 }
 
 // Refusal is an Envoy's no to a configuration. It is an error.
@@ -74,21 +75,30 @@ func New(ctx context.Context, c *config.Config, reg prometheus.Registerer, log *
 	nacks := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "understudy_xds_nacks_total",
 		Help: "Configurations that an Envoy refused, by the type of what it refused."}, []string{"type"})
 	s := &Server{
-		cache: cache.NewSnapshotCache(false, byHop{}, nil), envoys: newEnvoys(log, nacks), log: log,
+		cache: cache.NewSnapshotCache(false, byHop{}, nil), log: log,
 		config: c, hash: c.Hash, leaving: map[string]time.Time{},
 	}
+	s.envoys = newEnvoys(log, nacks, s.cannot)
 	s.xds = server.NewServer(ctx, s.cache, s.envoys.callbacks())
 	reg.MustRegister(nacks,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_xds_accepted",
 			Help: "Whether all Envoys took the last configuration that they were offered (1) or one refused it (0)."}, s.accepted),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "understudy_xds_streams",
 			Help: "Streams on which Envoys ask this replica for their configuration."}, func() float64 { return float64(s.envoys.count()) }))
-	all, _, err := build(c)
+	all, impossible, err := build(c)
 	if err != nil {
 		return nil, err
 	}
+	s.impossible = impossible
 	_, err = s.set(ctx, all)
 	return s, err
+}
+
+// cannot says why the config has no part for Envoys with this kind of hop, nil where it has.
+func (s *Server) cannot(hop envoyconf.Hop) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.impossible[hop]
 }
 
 // Register adds the server to g.
@@ -105,7 +115,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 // Envoys are ready for attempts by next, and still for those by the config before, whose clusters stay for as long
 // as an exchange may last. An error says why Envoys stay, or are again, with the config before.
 func (s *Server) Publish(ctx context.Context, next *config.Config) error {
-	all, err := s.build(next)
+	all, impossible, err := s.build(next)
 	if err != nil {
 		return err
 	}
@@ -118,6 +128,9 @@ func (s *Server) Publish(ctx context.Context, next *config.Config) error {
 	s.leave(all)
 	s.config = next
 	s.remember(next, nil)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.impossible = impossible
 	return nil
 }
 
@@ -134,17 +147,18 @@ func (s *Server) change(ctx context.Context, next offers, replicas bool) error {
 	return s.tell(ctx, next.keeping(before))
 }
 
-func (s *Server) build(next *config.Config) (offers, error) {
-	all, refused, err := build(next)
-	for hop, why := range refused {
+func (s *Server) build(next *config.Config) (offers, impossible, error) {
+	all, not, err := build(next)
+	for hop, why := range not {
 		if why != nil && s.envoys.have(hop) {
 			err = errors.Join(err, why)
 		}
 	}
-	return all, err
+	return all, not, err
 }
 
-// add tells the Envoys of clusters that next adds, while all that they have stays as it is.
+// add tells the Envoys of clusters that next adds, while all that they have stays as it is. An Envoy that asks over ADS
+// accepts a cluster once it is ready for use, for which it needs its secret.
 func (s *Server) add(ctx context.Context, next offers, replicas bool) error {
 	added := next[envoyconf.Internal].beyond(s.now[envoyconf.Internal])
 	if len(added) == 0 {
@@ -153,6 +167,7 @@ func (s *Server) add(ctx context.Context, next offers, replicas bool) error {
 	more := offers{}
 	for hop, now := range s.now {
 		more[hop] = now.withClusters(now.over(next[hop]))
+		more[hop][resource.SecretType] = now.both(next[hop], resource.SecretType)
 	}
 	if err := s.tell(ctx, more); err != nil || !replicas && (s.envoys.count() == 0 || !added.resolves()) {
 		return err

@@ -181,7 +181,12 @@ var wants = map[string][]string{
 // connect begins an Envoy that refuses what judge says why to.
 func (p *plane) connect(id string, judge func(r *discovery.DiscoveryResponse) string) *envoy {
 	p.t.Helper()
-	e := &envoy{ctx: p.t.Context(), node: &corev3.Node{Id: id}, asks: make(chan *discovery.DiscoveryRequest, 100), judge: judge,
+	return p.connectAs(&corev3.Node{Id: id}, judge)
+}
+
+func (p *plane) connectAs(node *corev3.Node, judge func(r *discovery.DiscoveryResponse) string) *envoy {
+	p.t.Helper()
+	e := &envoy{ctx: p.t.Context(), node: node, asks: make(chan *discovery.DiscoveryRequest, 100), judge: judge,
 		has: map[string][]string{}, version: map[string]string{}}
 	for i, kind := range []string{resource.ClusterType, resource.ListenerType, resource.RouteType, resource.ExtensionConfigType} {
 		r := &discovery.DiscoveryRequest{TypeUrl: kind, ResourceNames: wants[kind]}
@@ -272,8 +277,7 @@ func TestAnEnvoyHasWhatItNeeds(t *testing.T) {
 func TestEachKindOfHopHasItsOwnListener(t *testing.T) {
 	c := providers(t, "a")
 	for _, hop := range kinds {
-		node := &corev3.Node{Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"hop": structpb.NewStringValue(string(hop))}}}
-		if got := (byHop{}).ID(node); got != string(hop) {
+		if got := (byHop{}).ID(atHop(hop)); got != string(hop) {
 			t.Errorf("ID(hop %s) = %s, want the same", hop, got)
 		}
 		b, err := Bootstrap(c, hop)
@@ -284,6 +288,31 @@ func TestEachKindOfHopHasItsOwnListener(t *testing.T) {
 	if got := (byHop{}).ID(&corev3.Node{Id: "somebody"}); got != string(envoyconf.Internal) {
 		t.Errorf("ID(a node that says nothing) = %s, want %s", got, envoyconf.Internal)
 	}
+}
+
+// atHop is a node whose Envoy has that kind of hop.
+func atHop(hop envoyconf.Hop) *corev3.Node {
+	return &corev3.Node{Id: "odd", Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{"hop": structpb.NewStringValue(string(hop))}}}
+}
+
+func TestAnEnvoyWhoseHopTheConfigCannotHaveIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		full := "envoy: {xds: true, listen: '127.0.0.1:65535'}\n" // no port above it is left for a tcp hop
+		of := func(head string) *config.Config {
+			return parse(t, head+"providers: {a: {api: anthropic, endpoint: 'http://127.0.0.1:1', insecure: true, auth: {from: client}}}\n"+
+				"targets: {a/m: {provider: a, model: m}}\nchains: {main: {match: [{path: /v1/messages}], targets: [a/m]}}\n")
+		}
+		p := begin(t, of(full))
+		e := p.connectAs(atHop(envoyconf.TCP), willing)
+		if status.Code(e.ended) != codes.FailedPrecondition || !strings.Contains(e.ended.Error(), "65535") || !strings.Contains(p.log.String(), "65535") {
+			t.Errorf("the stream ended with %v and the log is %q, want both to say why", e.ended, p.log)
+		}
+		p.publish(of("envoy: {xds: true, listen: '127.0.0.1:9'}\n"))
+		p.connectAs(atHop(envoyconf.TCP), willing).clusters(t, "a")
+		if err := p.Publish(t.Context(), of(full)); err == nil {
+			t.Error("Publish(what a connected Envoy cannot have) = nil, want an error")
+		}
+	})
 }
 
 func TestTheServiceWaitsUntilEnvoysHaveANewCluster(t *testing.T) {
@@ -438,7 +467,7 @@ func TestHostileStreamsAreBounded(t *testing.T) {
 		})
 	}
 	t.Run("more Envoys come than can be served", func(t *testing.T) {
-		e := newEnvoys(slog.New(slog.DiscardHandler), prometheus.NewCounterVec(prometheus.CounterOpts{Name: "n"}, []string{"type"}))
+		e := newEnvoys(slog.New(slog.DiscardHandler), prometheus.NewCounterVec(prometheus.CounterOpts{Name: "n"}, []string{"type"}), nil)
 		for id := range int64(maxStreams) {
 			if err := e.opened(id); err != nil {
 				t.Fatal(err)
