@@ -37,13 +37,20 @@ func transport(socket bool) string {
 // ratios is Understudy against the floor.
 func (p *page) ratios() {
 	p.printf("## Understudy against the floor\n\nThe floor is a no-op ext_proc service in the same place. Medians of the rounds' ratios, and in brackets the lowest and highest.\n\n")
+	p.printf("Of paced streams, whose length is the provider's, the latency says nothing.\n\n")
 	p.printf("| workload | p50 latency | p99 latency | CPU, service + Envoy | CPU, service alone | first content p50, ms above | event delay p50 | service RSS |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, w := range workloads() {
 		if len(p.of(w.Name, "floor")) == 0 || len(p.of(w.Name, "understudy")) == 0 {
 			continue
 		}
 		x := func(f figure) string { return span(p.against(w.Name, f, "understudy", "floor", ratio), "×") }
-		p.printf("| %s | %s | %s | %s | %s | %s | %s | %s |\n", w.Name, x(latency(.5)), x(latency(.99)), x(whole), x(cpu("service")),
+		took := func(q float64) string {
+			if w.Script.Events > 0 {
+				return "–"
+			}
+			return x(latency(q))
+		}
+		p.printf("| %s | %s | %s | %s | %s | %s | %s | %s |\n", w.Name, took(.5), took(.99), x(whole), x(cpu("service")),
 			span(p.against(w.Name, func(s sample) float64 { return first(.5)(s) / 1000 }, "understudy", "floor", above), ""),
 			x(delay(.5)), x(rss("service")))
 	}

@@ -136,7 +136,6 @@ func (p *process) rss() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-
 // firstLine is the first line of a program's output, for the notes on the machine.
 func firstLine(program string, args ...string) string {
 	out, err := exec.Command(program, args...).Output()

@@ -96,7 +96,7 @@ func whole(s sample) float64 { return cpu("envoy", "service", "gateway")(s) }
 
 func rss(process string) figure { return func(s sample) float64 { return float64(s.RSS[process]) } }
 
-// perStream is what each open stream adds to a process's memory, counted from the first round, before which there was none.
+// perStream is what each open stream adds to a process's memory, each round of them has a fresh process.
 func perStream(process string) figure {
 	return func(s sample) float64 { return float64(s.RSS[process]-s.Idle[process]) / float64(s.Clients) }
 }

@@ -10,10 +10,13 @@ import (
 
 // script is what a request asks of the provider. It travels in the body's "user", which every gateway passes on.
 type script struct {
-	Events   int           `json:"events,omitempty"`   // content events of a stream; 0: a whole JSON answer
-	Interval time.Duration `json:"interval,omitempty"` // between them, in nanoseconds
-	Fail     int           `json:"fail,omitempty"`     // of 100 requests to the primary so many get a 503
+	Events   int           // content events of a stream; 0: a whole JSON answer
+	Interval time.Duration // between them
+	Fail     int           // of 100 requests to the primary so many get a 503
 }
+
+// lasts is how long an answer takes, at least.
+func (s script) lasts() time.Duration { return time.Duration(s.Events) * s.Interval }
 
 const scriptFormat = `"user":"bench events=%d every=%d fail=%d"`
 

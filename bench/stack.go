@@ -37,6 +37,7 @@ type stack struct {
 	dir     string
 	socket  bool // Envoy and the service meet at a socket file
 	listen  string
+	more    []string          // addresses for whatever else listens
 	header  map[string]string // that clients must send
 
 	processes map[string]*process // by what they are: envoy, service
@@ -58,7 +59,8 @@ var variants = map[string]func(ctx context.Context, s *stack, w *world) error{
 }
 
 func startWorld(p programs, dir string) (*world, error) {
-	w := &world{primary: free(), backup: free()}
+	addrs := free(2)
+	w := &world{primary: addrs[0], backup: addrs[1]}
 	var err error
 	w.provider, err = start("provider", filepath.Join(dir, "provider.log"), nil, p.self, "provider", "-primary", w.primary, "-backup", w.backup)
 	if err != nil {
@@ -89,8 +91,9 @@ func listening(p *process, addrs ...string) error {
 
 // startStack starts a variant afresh.
 func startStack(ctx context.Context, p programs, w *world, variant, dir string, socket bool) (*stack, error) {
+	addrs := free(4)
 	s := &stack{programs: p, variant: variant, dir: filepath.Join(dir, variant), socket: socket,
-		listen: free(), processes: map[string]*process{}}
+		listen: addrs[0], more: addrs[1:], processes: map[string]*process{}}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -133,7 +136,7 @@ func (s *stack) fill(name, text string, values map[string]string) (path string, 
 }
 
 func startEnvoyAlone(ctx context.Context, s *stack, w *world) error {
-	admin := free()
+	admin := s.more[0]
 	path, err := s.fill("envoy.yaml", envoyYAML, map[string]string{
 		"admin": port(admin), "listen": port(s.listen), "primary": port(w.primary), "backup": port(w.backup)})
 	if err != nil {
@@ -153,7 +156,7 @@ func (s *stack) runEnvoy(ctx context.Context, bootstrap, admin string) error {
 
 // config writes the service's config file and reads it back. The floor takes Envoy's side of it.
 func (s *stack) config(w *world) (path string, cfg *config.Config, err error) {
-	grpc := free()
+	grpc := s.more[0]
 	if s.socket {
 		grpc = "unix://" + filepath.Join(s.dir, "grpc.sock")
 	}
@@ -162,7 +165,7 @@ func (s *stack) config(w *world) (path string, cfg *config.Config, err error) {
 		return "", nil, err
 	}
 	path, err = s.fill("understudy.yaml", understudyYAML, map[string]string{
-		"grpc": grpc, "admin": free(), "listen": s.listen, "envoy_admin": free(), "key": key,
+		"grpc": grpc, "admin": s.more[1], "listen": s.listen, "envoy_admin": s.more[2], "key": key,
 		"store": filepath.Join(s.dir, "store"), "primary": w.primary, "backup": w.backup,
 		"model": model, "backup_model": backupModel})
 	if err != nil {
@@ -216,14 +219,17 @@ func (s *stack) runHop(ctx context.Context, program, path string, cfg *config.Co
 	return s.runEnvoy(ctx, bootstrap, cfg.Envoy.Admin.Addr)
 }
 
-// free is a loopback address that was free a moment ago.
-func free() string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err) // a machine without one runs nothing of this
+// free are so many loopback addresses that were free a moment ago, no two of them the same.
+func free(n int) (addrs []string) {
+	for range n {
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			panic(err) // a machine without one runs nothing of this
+		}
+		defer ln.Close()
+		addrs = append(addrs, ln.Addr().String())
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	return addrs
 }
 
 func port(addr string) string {

@@ -104,9 +104,30 @@ func (s *suite) run(ctx context.Context) error {
 	return nil
 }
 
-// compare gives one workload to all variants, in turn, round by round. Each workload has fresh processes: what one
-// has grown to says nothing about the next.
+// compare gives one workload to all variants, in turn, round by round. Each workload has fresh processes: what one has
+// grown to says nothing about the next. Where memory is what matters, each round has.
 func (s *suite) compare(ctx context.Context, w *world, load workload) error {
+	if s.lasts > 0 {
+		load.Lasts = s.lasts
+	}
+	rounds := cmp.Or(s.rounds, load.Rounds)
+	if !load.Open {
+		return s.interleave(ctx, w, load, 1, rounds)
+	}
+	for round := range rounds {
+		for _, variant := range s.variants {
+			one := *s
+			one.variants = []string{variant}
+			if err := one.interleave(ctx, w, load, round+1, round+1); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// interleave starts all variants, warms them up, and gives them their rounds.
+func (s *suite) interleave(ctx context.Context, w *world, load workload, from, to int) error {
 	var all []*stack
 	defer func() {
 		for _, stack := range all {
@@ -122,21 +143,16 @@ func (s *suite) compare(ctx context.Context, w *world, load workload) error {
 			return err
 		}
 		all = append(all, stack)
+		s.round(ctx, w, stack, load.warmUp())
 	}
-	for round := range cmp.Or(s.rounds, load.Rounds) + 1 {
+	for round := from; round <= to; round++ {
 		for _, stack := range all {
-			lasts := cmp.Or(s.lasts, load.Lasts)
-			if round == 0 { // warms up, and is not kept
-				lasts = min(lasts, time.Second)
-			}
-			r := s.round(ctx, w, stack, load, lasts)
+			r := s.round(ctx, w, stack, load)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			fmt.Fprintf(s.log, "%-12s %-11s round %d: %6d exchanges, %d errors %.120s\n", load.Name, stack.variant, round, r.Exchanges, r.Errors, r.Error)
-			if r.Round = round; round == 0 {
-				continue
-			}
+			r.Round = round
 			if err := s.raw.Encode(r); err != nil {
 				return err
 			}
@@ -160,12 +176,12 @@ type sample struct {
 }
 
 // round gives a load to one variant and watches all processes meanwhile.
-func (s *suite) round(ctx context.Context, w *world, stack *stack, load workload, lasts time.Duration) sample {
+func (s *suite) round(ctx context.Context, w *world, stack *stack, load workload) sample {
 	processes := maps.Clone(stack.processes)
 	processes["provider"] = w.provider
 	r := sample{Workload: load.Name, Variant: stack.variant, Clients: load.Clients, Events: load.Script.Events,
 		CPU: map[string]time.Duration{}, Idle: rssOf(stack.processes)}
-	l := load.load(stack, lasts)
+	l := load.load(stack, load.Lasts)
 	open := make(chan map[string]int64, 1)
 	l.allOpen = func() { // what opening them took is done with a moment later
 		time.AfterFunc(time.Second, func() { open <- rssOf(stack.processes) })
@@ -194,17 +210,6 @@ func rssOf(processes map[string]*process) map[string]int64 {
 		all[name] = p.rss()
 	}
 	return all
-}
-
-func (w workload) load(s *stack, lasts time.Duration) load {
-	l := load{addr: s.listen, request: request(s.listen, s.header, w.Script, w.Prompt), clients: w.Clients,
-		events: w.Script.Events, lasts: lasts, atLeast: w.Clients,
-		// Streams of one length would begin together, and wait for each other, for ever.
-		stagger: time.Duration(w.Script.Events) * w.Script.Interval / time.Duration(w.Clients)}
-	if w.Open {
-		l.lasts, l.stagger = 0, time.Second/time.Duration(w.Clients)
-	}
-	return l
 }
 
 func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

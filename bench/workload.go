@@ -1,20 +1,23 @@
 package main
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // workload is one kind of load, which every variant gets in turn.
 type workload struct {
-	Name   string `json:"name"`
-	Says   string `json:"says"`   // for the results page
-	Prompt int    `json:"prompt"` // bytes of the request's prompt
-	Script script `json:"script"`
+	Name   string
+	Says   string // for the results page
+	Prompt int    // bytes of the request's prompt
+	Script script
 
-	Clients int  `json:"clients"`
-	Peers   bool `json:"-"` // is given to the peers, too
-	Open    bool `json:"-"` // all clients' streams are open at once, and memory is what matters
-	Rounds  int  `json:"-"` // of a full run
-	// Lasts is how long calls begin in a round of a full run.
-	Lasts time.Duration `json:"-"`
+	Clients int
+	Stagger time.Duration // between the starts of two clients; 0: they are spread over a stream's length
+	Open    bool          // all clients' streams are open at once, each client's only one, and memory is what matters
+	Peers   bool          // is given to the peers, too
+	Rounds  int           // of a full run
+	Lasts   time.Duration // how long calls begin in a round of a full run
 }
 
 func workloads() []workload {
@@ -33,8 +36,36 @@ func workloads() []workload {
 	}
 }
 
-// open is so many streams open at once, with prompts of 4 KiB. Little flows: what is measured is what each of them keeps.
+// open is so many streams open at once, with prompts of 4 KiB. They open at a pace that every variant can keep, and little
+// flows: what is measured is what each of them keeps.
 func open(n int) workload {
+	const each = 3 * time.Millisecond
+	seconds := int((time.Duration(n)*each + 4*time.Second) / time.Second)
 	return workload{Name: "open-" + digits(n), Says: digits(n) + " streams open at once, 4 KiB prompts", Prompt: 4096,
-		Script: script{Events: 5, Interval: time.Second}, Clients: n, Open: true, Rounds: 3}
+		Script: script{Events: seconds, Interval: time.Second}, Clients: n, Stagger: each, Open: true, Rounds: 3}
+}
+
+// load makes the load for one stack.
+func (w workload) load(s *stack, lasts time.Duration) load {
+	if s.variant == "direct" { // without a failover there is no answer to wait for
+		w.Script.Fail = 0
+	}
+	l := load{addr: s.listen, request: request(s.listen, s.header, w.Script, w.Prompt), clients: w.Clients,
+		events: w.Script.Events, lasts: lasts, atLeast: w.Clients,
+		// Streams of one length would begin together, and wait for each other, for ever.
+		stagger: cmp.Or(w.Stagger, w.Script.lasts()/time.Duration(w.Clients))}
+	if w.Open {
+		l.lasts = 0
+	}
+	return l
+}
+
+// warmUp is the same, smaller.
+func (w workload) warmUp() workload {
+	if w.Open {
+		w.Script.Events, w.Clients = 1, 10
+		w.Open = false
+	}
+	w.Lasts = min(w.Lasts, time.Second)
+	return w
 }
