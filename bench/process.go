@@ -50,7 +50,7 @@ func (p *process) pid() int { return p.cmd.Process.Pid }
 
 // stop asks for the end, and after five seconds insists.
 func (p *process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // one that has ended needs none
+	p.signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
 	case <-time.After(5 * time.Second):
@@ -59,9 +59,12 @@ func (p *process) stop() {
 }
 
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
+	p.signal(syscall.SIGKILL)
 	<-p.exited
 }
+
+// signal goes to the process and to those that it has started. Where all have ended, none is needed.
+func (p *process) signal(s syscall.Signal) { _ = syscall.Kill(-p.pid(), s) }
 
 // ready asks until url answers 200, unless the process ends before.
 func (p *process) ready(ctx context.Context, url string) error {
@@ -109,10 +112,32 @@ func (p *process) tail() string {
 	return string(log[max(0, len(log)-4<<10):])
 }
 
-// cpu is the processor time that the process has had, with all its threads, also ended ones: clock_getcpuclockid(3),
-// which is /proc/PID/stat's utime and stime at the resolution of a nanosecond instead of ten milliseconds.
-func (p *process) cpu() time.Duration { return cpuOf(p.pid()) }
+// all are the ids of the process and of those that it has started: its process group.
+func (p *process) all() []int {
+	ids := []int{p.pid()}
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		id, err := strconv.Atoi(e.Name())
+		if err != nil || id == p.pid() {
+			continue
+		}
+		if group, err := syscall.Getpgid(id); err == nil && group == p.pid() {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
 
+// cpu is the processor time that the process has had, with all its threads, also ended ones.
+func (p *process) cpu() (sum time.Duration) {
+	for _, id := range p.all() {
+		sum += cpuOf(id)
+	}
+	return sum
+}
+
+// cpuOf reads clock_getcpuclockid(3), which is /proc/PID/stat's utime and stime at the resolution of a nanosecond instead of
+// ten milliseconds.
 func cpuOf(pid int) time.Duration {
 	const perProcess = 2 // CPUCLOCK_SCHED
 	var ts unix.Timespec
@@ -123,8 +148,15 @@ func cpuOf(pid int) time.Duration {
 }
 
 // rss is the memory that the process has resident, in bytes.
-func (p *process) rss() int64 {
-	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.pid()))
+func (p *process) rss() (sum int64) {
+	for _, id := range p.all() {
+		sum += rssOfID(id)
+	}
+	return sum
+}
+
+func rssOfID(pid int) int64 {
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
 		return 0
 	}

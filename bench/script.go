@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// script is what a request asks of the provider. It travels in the body's "user", which every gateway passes on.
+// script is what a request asks of the provider. It is the beginning of the prompt, which every gateway passes on.
 type script struct {
 	Events   int           // content events of a stream; 0: a whole JSON answer
 	Interval time.Duration // between them
@@ -18,12 +18,12 @@ type script struct {
 // lasts is how long an answer takes, at least.
 func (s script) lasts() time.Duration { return time.Duration(s.Events) * s.Interval }
 
-const scriptFormat = `"user":"bench events=%d every=%d fail=%d"`
+const scriptFormat = "bench events=%d every=%d fail=%d."
 
 // request is a whole HTTP/1.1 request for s, with a prompt of so many bytes.
 func request(host string, header map[string]string, s script, prompt int) []byte {
 	text := strings.Repeat("What is past is prologue. ", prompt/26+1)[:prompt]
-	body := fmt.Sprintf(`{"model":"%s","stream":%t,`+scriptFormat+`,"messages":[{"role":"user","content":"%s"}]}`,
+	body := fmt.Sprintf(`{"model":"%s","stream":%t,"messages":[{"role":"user","content":"`+scriptFormat+` %s"}]}`,
 		model, s.Events > 0, s.Events, s.Interval, s.Fail, text)
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "POST /v1/chat/completions HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n", host, len(body))
@@ -34,39 +34,27 @@ func request(host string, header map[string]string, s script, prompt int) []byte
 	return b.Bytes()
 }
 
-// edge is how much of a body's beginning and end is searched for the script. A gateway that writes bodies anew may put it
-// on either side of the prompt.
-const edge = 8 << 10
+// head is how much of a body is searched for the script. A gateway that writes bodies anew puts something before the prompt,
+// but not more than that.
+const head = 8 << 10
 
 // readScript reads a body to its end and finds the script in it.
 func readScript(body io.Reader, buf []byte) (s script, ok bool, err error) {
-	n, err := io.ReadFull(body, buf[:edge])
-	if s, ok = parseScript(buf[:n]); err != nil {
-		return s, ok, notEOF(err)
+	n, err := io.ReadFull(body, buf[:head])
+	s, ok = parseScript(buf[:n])
+	switch {
+	case err == io.EOF || err == io.ErrUnexpectedEOF:
+		return s, ok, nil
+	case err != nil:
+		return s, ok, err
 	}
-	tail := buf[edge:edge] // what has come last: at least edge of it
 	for {
-		if len(tail) > cap(tail)/2 {
-			keep := copy(buf[edge:], tail[max(0, len(tail)-edge):])
-			tail = buf[edge : edge+keep]
-		}
-		n, err = body.Read(tail[len(tail):cap(tail)])
-		tail = tail[:len(tail)+n]
-		if err != nil {
-			break
+		if _, err := body.Read(buf); err == io.EOF {
+			return s, ok, nil
+		} else if err != nil {
+			return s, ok, err
 		}
 	}
-	if !ok {
-		s, ok = parseScript(tail)
-	}
-	return s, ok, notEOF(err)
-}
-
-func notEOF(err error) error {
-	if err == io.EOF || err == io.ErrUnexpectedEOF {
-		return nil
-	}
-	return err
 }
 
 func parseScript(p []byte) (s script, ok bool) {
@@ -74,6 +62,6 @@ func parseScript(p []byte) (s script, ok bool) {
 	if i < 0 {
 		return s, false
 	}
-	_, err := fmt.Sscanf(string(p[i:min(len(p), i+80)]), "bench events=%d every=%d fail=%d", &s.Events, &s.Interval, &s.Fail)
-	return s, err == nil
+	n, err := fmt.Sscanf(string(p[i:min(len(p), i+80)]), scriptFormat, &s.Events, &s.Interval, &s.Fail)
+	return s, err == nil && n == 3
 }

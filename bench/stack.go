@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -39,6 +41,7 @@ type stack struct {
 	listen  string
 	more    []string          // addresses for whatever else listens
 	header  map[string]string // that clients must send
+	env     []string          // of the processes, beside our own
 
 	processes map[string]*process // by what they are: envoy, service
 }
@@ -56,6 +59,8 @@ var variants = map[string]func(ctx context.Context, s *stack, w *world) error{
 	"floor":      startFloor,
 	"understudy": func(ctx context.Context, s *stack, w *world) error { return s.startService(ctx, w, s.extproc) },
 	"before":     func(ctx context.Context, s *stack, w *world) error { return s.startService(ctx, w, s.before) },
+	"litellm":    startLiteLLM,
+	"portkey":    startPortkey,
 }
 
 func startWorld(p programs, dir string) (*world, error) {
@@ -108,6 +113,18 @@ func startStack(ctx context.Context, p programs, w *world, variant, dir string, 
 	return s, nil
 }
 
+// whole says that all processes still run: figures of a variant without one of them are none.
+func (s *stack) whole() error {
+	for _, p := range s.processes {
+		select {
+		case <-p.exited:
+			return fmt.Errorf("%s has ended: %w\n%s", p.name, cmp.Or(p.exitErr, errors.New("without an error")), p.tail())
+		default:
+		}
+	}
+	return nil
+}
+
 func (s *stack) stop() {
 	for _, p := range s.processes {
 		p.stop()
@@ -117,7 +134,7 @@ func (s *stack) stop() {
 
 // run starts one of the stack's processes.
 func (s *stack) run(name string, program string, args ...string) (*process, error) {
-	p, err := start(s.variant+"/"+name, filepath.Join(s.dir, name+".log"), nil, program, args...)
+	p, err := start(s.variant+"/"+name, filepath.Join(s.dir, name+".log"), s.env, program, args...)
 	if err == nil {
 		s.processes[name] = p
 	}

@@ -148,8 +148,8 @@ func (s *suite) interleave(ctx context.Context, w *world, load workload, from, t
 	for round := from; round <= to; round++ {
 		for _, stack := range all {
 			r := s.round(ctx, w, stack, load)
-			if ctx.Err() != nil {
-				return ctx.Err()
+			if err := cmp.Or(ctx.Err(), stack.whole()); err != nil {
+				return err
 			}
 			fmt.Fprintf(s.log, "%-12s %-11s round %d: %6d exchanges, %d errors %.120s\n", load.Name, stack.variant, round, r.Exchanges, r.Errors, r.Error)
 			r.Round = round

@@ -4,7 +4,7 @@
 #   PORTKEY=PATH  start-server.js of the Portkey gateway, from npm
 set -eu
 
-litellm=1.110.2
+litellm=1.100.5 # of later ones, the proxy needs litellm-proxy, which is not on PyPI
 portkey=1.15.2
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/understudy
