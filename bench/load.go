@@ -22,6 +22,8 @@ type load struct {
 	lasts   time.Duration // calls begin for so long
 	atLeast int           // but so many are made
 	stagger time.Duration // between the starts of two clients
+	pause   time.Duration // after each call
+	hangUp  bool          // at the first content
 	allOpen func()        // called once, when every client has had its first content; may be nil
 }
 
@@ -71,6 +73,7 @@ func (l load) run(ctx context.Context) *tally {
 			sleep(ctx, time.Duration(i)*l.stagger)
 			for ctx.Err() == nil && (made.Add(1) <= int64(l.atLeast) || time.Now().Before(until)) {
 				c.call()
+				sleep(ctx, l.pause)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -82,6 +85,9 @@ func (l load) run(ctx context.Context) *tally {
 }
 
 func sleep(ctx context.Context, d time.Duration) {
+	if d <= 0 {
+		return
+	}
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -108,6 +114,11 @@ const patience = 2 * time.Minute
 func (c *client) call() {
 	from := now()
 	first, err := c.exchange()
+	if c.hangUp && first > 0 {
+		c.t.Exchanges++
+		c.close()
+		return
+	}
 	if err != nil {
 		c.t.Errors++
 		c.t.Error = err.Error()
@@ -165,7 +176,9 @@ func (c *client) stream(body io.Reader) (first time.Duration, err error) {
 			at := now()
 			if events++; events == 1 {
 				first = at
-				c.opened()
+				if c.opened(); c.hangUp {
+					return first, nil
+				}
 			}
 			c.t.Delay.add(at - sent)
 		}

@@ -168,6 +168,12 @@ func rssOfID(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
+// files is how many file handles the process has open.
+func (p *process) files() int {
+	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.pid()))
+	return len(entries)
+}
+
 // firstLine is the first line of a program's output, for the notes on the machine.
 func firstLine(program string, args ...string) string {
 	out, err := exec.Command(program, args...).Output()
