@@ -1,0 +1,45 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// machine says where and when the run is made.
+func (s *suite) machine() machine {
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	load, _ := os.ReadFile("/proc/loadavg")
+	return machine{
+		Date:    time.Now().UTC().Format(time.DateTime) + " UTC",
+		CPU:     cpuModel(),
+		Cores:   runtime.NumCPU(),
+		Kernel:  strings.TrimSpace(string(kernel)),
+		Go:      runtime.Version(),
+		Envoy:   envoyVersion(s.envoy),
+		Service: firstLine(s.extproc, "version"),
+		Socket:  s.socket,
+		Load:    strings.Join(strings.Fields(string(load))[:3], " "),
+	}
+}
+
+// envoyVersion is what `envoy --version` says between its slashes: revision/version/….
+func envoyVersion(program string) string {
+	for part := range strings.SplitSeq(firstLine(program, "--version"), "/") {
+		if strings.Count(part, ".") == 2 {
+			return part
+		}
+	}
+	return "unknown"
+}
+
+func cpuModel() string {
+	info, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(info)) {
+		if name, model, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(model)
+		}
+	}
+	return "unknown"
+}
