@@ -14,7 +14,7 @@ import (
 // a fault.
 var imports = map[string][]string{
 	"cmd/extproc": {"internal/scripted", "pkg/admin", "pkg/chain", "pkg/chain/breaker", "pkg/chain/budget", "pkg/classify", "pkg/config", "pkg/degrade",
-		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/drill", "pkg/envoyconf", "pkg/envoyconf/attach", "pkg/envoyconf/audit", "pkg/envoyconf/gateway",
+		"pkg/degrade/cache", "pkg/degrade/queue", "pkg/drill", "pkg/drill/rehearse", "pkg/envoyconf", "pkg/envoyconf/attach", "pkg/envoyconf/audit", "pkg/envoyconf/gateway",
 		"pkg/envoyconf/istio", "pkg/envoyconf/xds", "pkg/fleet", "pkg/once", "pkg/processor", "pkg/provider/credential", "pkg/recovery", "pkg/store",
 		"pkg/token", "pkg/tracing"},
 	"pkg/once":         {"pkg/store"},
@@ -26,6 +26,7 @@ var imports = map[string][]string{
 	"pkg/token":                   {},
 	"pkg/tracing":                 {"pkg/classify", "pkg/config", "pkg/processor"},
 	"pkg/drill":                   {"internal/scripted", "pkg/classify", "pkg/config"},
+	"pkg/drill/rehearse":          {"pkg/classify", "pkg/classify/sse", "pkg/config", "pkg/drill"},
 	"pkg/chain":                   {"pkg/chain/breaker", "pkg/classify", "pkg/config"},
 	"pkg/chain/breaker":           {},
 	"pkg/degrade":                 {"pkg/classify", "pkg/config", "pkg/degrade/cache", "pkg/degrade/queue", "pkg/store"},
