@@ -289,15 +289,15 @@ func TestTheExamplesCallTheServiceByTheNameOfItsService(t *testing.T) {
 
 // Both have their Envoys from an Envoy Gateway, which is told the name of the Service that it makes.
 func TestTheExamplesCallEnvoyByTheNameOfItsService(t *testing.T) {
-	const front = "http://understudy.envoy-gateway-system.svc.cluster.local:8080"
+	const front = "http://understudy-front.envoy-gateway-system.svc.cluster.local:8080"
 	for _, folder := range []string{"kubernetes/example", "gateway"} {
 		if got := whereabouts(t, folder).Envoy.Gateway; got != front {
 			t.Errorf("%s: envoy.gateway = %q, want %q", folder, got, front)
 		}
 	}
 	manifests, err := os.ReadFile("gateway/same-request.yaml")
-	if err != nil || !bytes.Contains(manifests, []byte("envoyService: {name: understudy}")) {
-		t.Errorf("the Service that Envoy Gateway makes has another name than understudy (%v)", err)
+	if err != nil || !bytes.Contains(manifests, []byte("envoyService: {name: understudy-front}")) {
+		t.Errorf("the Service that Envoy Gateway makes has another name than understudy-front (%v)", err)
 	}
 }
 

@@ -66,7 +66,7 @@ func (s *gatewayStage) trusts(t testing.TB, name, ca string) {
 func (s *gatewayStage) publish(t testing.TB, level gateway.Level) {
 	t.Helper()
 	out := s.printed(t, gateway.Options{Level: level})
-	kubernetes := []byte("  provider: {type: Kubernetes, kubernetes: {envoyService: {name: understudy}}}\n")
+	kubernetes := []byte("  provider: {type: Kubernetes, kubernetes: {envoyService: {name: understudy-front}}}\n")
 	host := fmt.Appendf(nil, "  provider: {type: Host, host: {envoyVersion: %q}}\n", envoyVersion)
 	if bytes.Count(out, kubernetes) != 1 {
 		t.Fatalf("the manifests do not say once who runs Envoy:\n%s", out)
