@@ -22,7 +22,7 @@ func sample(targets, chains int) Status {
 		At: at, Replica: "replica-1", Store: "down", Window: 300, Faults: []string{"overloaded", "reset"},
 		Config: Config{File: "understudy.yaml", Hash: strings.Repeat("0123456789abcdef", 4), Loaded: at, Error: "understudy.yaml:3: chains: no", Tried: in(-time.Minute)},
 		Envoy: Envoy{Oldest: "1.36.4", Newest: "1.40.0", Config: "feed", Refused: &Refusal{"envoy-1", "1.35.0", "cds", "no such field"}, Connected: &[]Peer{
-			{Node: "envoy-1", Version: "1.35.0", Hop: "internal", Accepted: map[string]string{"cds": "12"}, Refused: map[string]string{"rds": "route: unknown cluster"}},
+			{Node: "envoy-1", Version: "1.35.0", Hop: "internal", Accepted: map[string]string{"cds": "12"}, Refused: map[string]string{"rds": "route: unknown cluster"}, Refusing: true},
 			{Node: "envoy-2", Version: "1.40.0", Supported: true, Hop: "tcp", Accepted: map[string]string{}, Refused: map[string]string{}},
 		}},
 		Drills:    []Drill{{ID: "DRILL1", Chain: "chain-0", Faults: map[string]string{"*": "reset"}, Share: 0.05, MaxErrors: 0.1, Until: at.Add(time.Minute)}},
