@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,19 +61,23 @@ func sample(targets, chains int) Status {
 // served is a listener with what s shows, and what its changes were asked for.
 type served struct {
 	http.Handler
-	status Status
+	status atomic.Pointer[Status]
 	asked  []string
 }
 
+// now makes s what there is to see.
+func (s *served) now(status Status) { s.status.Store(&status) }
+
 func serve(s Status, edit func(*Options)) *served {
-	out := &served{status: s}
+	out := &served{}
+	out.now(s)
 	ask := func(what ...any) error {
 		out.asked = append(out.asked, strings.TrimSpace(fmt.Sprintln(what...)))
 		return nil
 	}
 	o := Options{
 		Metrics: prometheus.NewRegistry(), Ready: func() error { return nil }, Local: true, Token: func() string { return "" },
-		Status: func() Status { return out.status },
+		Status: func() Status { return *out.status.Load() },
 		Job:    func(context.Context, string) (int, []byte) { return 200, []byte("{}") },
 		Switch: func(_ context.Context, chain string, off bool) error { return ask("switch", chain, off) },
 		Force:  func(_ context.Context, target, how string) error { return ask("force", target, how) },
