@@ -125,13 +125,26 @@ func traces(url string, p plan) plan {
 
 // The attempts of a failover meet different replicas, each of which knows its own alone.
 func TestAFailoverOverTwoReplicasIsOneTrace(t *testing.T) {
-	for _, version := range []string{envoyMain, envoyMiddle, envoyOldest} {
-		t.Run("Envoy "+version, func(t *testing.T) {
+	asked := asking(plan{}).another
+	for name, p := range map[string]plan{
+		"Envoy " + envoyMain:              {envoy: envoyMain, replicas: 2},
+		"Envoy " + envoyMiddle:            {envoy: envoyMiddle, replicas: 2},
+		"Envoy " + envoyOldest:            {envoy: envoyOldest, replicas: 2},
+		"Envoy that asks, " + envoyMain:   {envoy: envoyMain, another: asked},
+		"Envoy that asks, " + envoyOldest: {envoy: envoyOldest, another: asked},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := startCollector(t)
-			s := startStack(t, traces(c.url, plan{envoy: version, replicas: 2, nats: startNATS(t, 1), chains: []chain{
-				{name: "traced", api: "anthropic", on: []string{"a", "b"}, breaker: fileBreaker{Failures: 1000}},
-			}}))
+			p.chains = []chain{{name: "traced", api: "anthropic", on: []string{"a", "b"}, breaker: fileBreaker{Failures: 1000}}}
+			if p.replicas > 1 {
+				p.nats = startNATS(t, 1)
+			}
+			p = traces(c.url, p)
+			if p.another != nil {
+				p = asking(p)
+			}
+			s := startStack(t, p)
 			const calls = 12
 			for n := range calls {
 				row := tracedCall("traced", n, "01")
@@ -152,7 +165,7 @@ func TestAFailoverOverTwoReplicasIsOneTrace(t *testing.T) {
 					split++
 				}
 			}
-			if split == 0 {
+			if split == 0 && p.replicas > 1 {
 				t.Errorf("of %d exchanges none met two replicas", calls)
 			}
 			c.mu.Lock()

@@ -228,7 +228,7 @@ func (a *app) envoys() admin.Envoy {
 }
 
 func peer(e xds.Envoy) admin.Peer {
-	return admin.Peer{Node: e.Node, Version: e.Version, Supported: isMadeFor(e.Version), Hop: e.Hop, Accepted: e.Accepted, Refused: e.Refused}
+	return admin.Peer{Node: e.Node, Version: e.Version, Supported: isMadeFor(e.Version), Hop: e.Hop, Accepted: e.Accepted, Refused: e.Refused, Refusing: e.Refusing}
 }
 
 // isMadeFor says whether an Envoy of that version is one that the service is made for.

@@ -97,8 +97,9 @@ func TestAnOpenPageHearsOnlyWhatHasChanged(t *testing.T) {
 			t.Fatalf("an event without a change: %s", event)
 		default:
 		}
-		s.status = sample(4, 2)
-		s.status.Targets[2].State = "half-open"
+		next := sample(4, 2)
+		next.Targets[2].State = "half-open"
+		s.now(next)
 		event := <-all
 		for _, want := range []string{`"id":"t2"`, "half-open", `"id":"c0"`} {
 			if !strings.Contains(event, want) {
@@ -117,7 +118,9 @@ func TestAPageThatComesBackHearsWhatItHasMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serve(sample(4, 2), nil)
 		q, since := query(t, s)
-		s.status.Store = "up"
+		next := sample(4, 2)
+		next.Store = "up"
+		s.now(next)
 		time.Sleep(time.Minute)
 		for name, missed := range map[string]struct {
 			last string
@@ -140,7 +143,7 @@ func TestAPageOfAnotherConfigIsMadeAnew(t *testing.T) {
 		s := serve(sample(4, 2), nil)
 		q, _ := query(t, s)
 		all, _ := follow(t.Context(), s, q, "")
-		s.status = sample(5, 2)
+		s.now(sample(5, 2))
 		if event := <-all; !strings.HasPrefix(event, "event: reload") {
 			t.Errorf("the event after another config is %s, want reload", event)
 		}
@@ -202,7 +205,7 @@ func TestManyOpenPagesAreOneLook(t *testing.T) {
 		looks := 0
 		s := serve(sample(4, 2), nil)
 		counting := serve(sample(4, 2), func(o *Options) {
-			o.Status = func() Status { looks++; return s.status }
+			o.Status = func() Status { looks++; return *s.status.Load() }
 		})
 		q, _ := query(t, counting)
 		ctx, cancel := context.WithCancel(t.Context())

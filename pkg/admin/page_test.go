@@ -198,7 +198,7 @@ func TestThePageSaysWhatThereIsToSee(t *testing.T) {
 		"The changed config is not used: understudy.yaml:3: chains: no", "The store does not answer", "Switched off by an operator: chain chain-0.", "2 of 3 not closed",
 		"◐ half-open half-open in 4s", "1m30s left", "server_error (api_error_2)", "100 by the primary, 20 by a fallback, 3 degraded, 2 failed, 1 canceled",
 		"$12.34 of $100.00 left for 24h0m0s, of the tightest tenant, soft, reopens Nov 30 13:00:00 UTC", "3 wait, 1 run oldest 1m15s", "partial outage: Elevated errors",
-		"bedrock missing", "envoy-1 1.35.0 not one that this is made for internal cds 12 rds: route: unknown cluster", "Envoy envoy-1 refuses its configuration (cds): no such field",
+		"bedrock missing", "envoy-1 1.35.0 not one that this is made for internal cds 12 rds: route: unknown cluster", "Envoy envoy-1 refuses its configuration (cds): no such field", "Envoy envoy-1 goes on with an older configuration",
 		"8f14e45f-0000-4c1d-9d2a-1b2c3d4e5f60 provider-0/model-with-a-usual-name-0 provider-1/model-with-a-usual-name-1, downshift overloaded (drill DRILL1) 0s 1.234s",
 		"closed open overloaded this replica", "observes only", "replica replica-1",
 	} {

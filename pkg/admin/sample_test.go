@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,7 +23,7 @@ func sample(targets, chains int) Status {
 		At: at, Replica: "replica-1", Store: "down", Window: 300, Faults: []string{"overloaded", "reset"},
 		Config: Config{File: "understudy.yaml", Hash: strings.Repeat("0123456789abcdef", 4), Loaded: at, Error: "understudy.yaml:3: chains: no", Tried: in(-time.Minute)},
 		Envoy: Envoy{Oldest: "1.36.4", Newest: "1.40.0", Config: "feed", Refused: &Refusal{"envoy-1", "1.35.0", "cds", "no such field"}, Connected: &[]Peer{
-			{Node: "envoy-1", Version: "1.35.0", Hop: "internal", Accepted: map[string]string{"cds": "12"}, Refused: map[string]string{"rds": "route: unknown cluster"}},
+			{Node: "envoy-1", Version: "1.35.0", Hop: "internal", Accepted: map[string]string{"cds": "12"}, Refused: map[string]string{"rds": "route: unknown cluster"}, Refusing: true},
 			{Node: "envoy-2", Version: "1.40.0", Supported: true, Hop: "tcp", Accepted: map[string]string{}, Refused: map[string]string{}},
 		}},
 		Drills:    []Drill{{ID: "DRILL1", Chain: "chain-0", Faults: map[string]string{"*": "reset"}, Share: 0.05, MaxErrors: 0.1, Until: at.Add(time.Minute)}},
@@ -60,19 +61,23 @@ func sample(targets, chains int) Status {
 // served is a listener with what s shows, and what its changes were asked for.
 type served struct {
 	http.Handler
-	status Status
+	status atomic.Pointer[Status]
 	asked  []string
 }
 
+// now makes s what there is to see.
+func (s *served) now(status Status) { s.status.Store(&status) }
+
 func serve(s Status, edit func(*Options)) *served {
-	out := &served{status: s}
+	out := &served{}
+	out.now(s)
 	ask := func(what ...any) error {
 		out.asked = append(out.asked, strings.TrimSpace(fmt.Sprintln(what...)))
 		return nil
 	}
 	o := Options{
 		Metrics: prometheus.NewRegistry(), Ready: func() error { return nil }, Local: true, Token: func() string { return "" },
-		Status: func() Status { return out.status },
+		Status: func() Status { return *out.status.Load() },
 		Job:    func(context.Context, string) (int, []byte) { return 200, []byte("{}") },
 		Switch: func(_ context.Context, chain string, off bool) error { return ask("switch", chain, off) },
 		Force:  func(_ context.Context, target, how string) error { return ask("force", target, how) },

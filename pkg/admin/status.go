@@ -50,6 +50,7 @@ type Peer struct {
 	Hop       string            `json:"hop"`
 	Accepted  map[string]string `json:"accepted"` // version in use, by type: cds, lds, rds, ecds or sds
 	Refused   map[string]string `json:"refused"`  // why it would not take the last one that it refused, by type
+	Refusing  bool              `json:"refusing"` // it would not take the latest, of some type
 }
 
 // Refusal is an Envoy's no to a configuration.

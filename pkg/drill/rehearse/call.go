@@ -64,7 +64,7 @@ func models(ch *config.Chain, glob string) []string {
 	for _, r := range ch.Rungs {
 		names = append(names, r.Target.Model)
 	}
-	return append(names, strings.ReplaceAll(glob, "*", "x"))
+	return append(names, strings.ReplaceAll(glob, "*", "x"), "drill") // the last one where the others are of other chains
 }
 
 // callOf is the call on a rule's path, if it leads to ch.

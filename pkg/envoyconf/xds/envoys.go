@@ -250,6 +250,7 @@ func (e *envoys) list() []Envoy {
 			if x.why != "" {
 				one.Refused[short[kind]] = x.why
 			}
+			one.Refusing = one.Refusing || x.refused != ""
 		}
 		all = append(all, one)
 	}

@@ -297,6 +297,7 @@ type Envoy struct {
 	Hop      string            `json:"hop"`
 	Accepted map[string]string `json:"accepted"` // version in use, by type
 	Refused  map[string]string `json:"refused"`  // why the last refused one was, by type
+	Refusing bool              `json:"refusing"` // it would not take what it was told last, of any type
 }
 
 // Status is of this replica's Envoys.
