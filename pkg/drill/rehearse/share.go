@@ -16,9 +16,8 @@ type live struct {
 	call    call
 	id      string
 	from    time.Time
-	depth   float64
-	result  Result
-	asked   int // requests of our own
+	depth   float64 // of the queue, before
+	asked   int     // requests of our own
 	refused error
 }
 
@@ -122,6 +121,8 @@ func (l *live) opens(ctx context.Context) (result Result) {
 	})
 	result.Seen = fmt.Sprintf("%d requests of the drill's own; the breaker opened", l.asked)
 	switch {
+	case ctx.Err() != nil:
+		result.Seen, result.Outcome, result.Why = "", Untold, "the drill was interrupted"
 	case l.refused != nil:
 		result.Seen, result.Outcome, result.Why = l.refused.Error(), Broken, fmt.Sprintf("chains.%s: %v", l.p.Name, l.refused)
 	case gone && time.Since(l.from) < l.o.For-time.Second:
