@@ -5,7 +5,7 @@ FUZZTIME ?= 10s
 # The race detector needs a C compiler.
 RACE := $(if $(shell command -v cc),-race)
 
-.PHONY: build demo test unit lint fuzz e2e manifests test-compose test-mesh
+.PHONY: build demo test unit lint fuzz e2e manifests test-page test-story test-compose test-mesh
 
 build: ## the binary, in bin/
 	go build -o bin/extproc ./cmd/extproc
@@ -13,7 +13,7 @@ build: ## the binary, in bin/
 demo: build ## the whole story on this machine, without accounts
 	bin/extproc demo --envoy "$$(scripts/envoy.sh $(ENVOY_VERSION))"
 
-test: lint unit fuzz e2e ## what every change must pass; CI runs the three below too
+test: lint unit fuzz e2e ## what every change must pass; CI runs those below too
 
 lint:
 	@test -z "$$(gofmt -l cmd internal pkg e2e envoy)" || { gofmt -l cmd internal pkg e2e envoy; echo "these files want gofmt"; exit 1; }
@@ -36,6 +36,12 @@ e2e: ## the real Envoys, the built binary, the official SDKs
 
 manifests: ## every manifest, alert rule and dashboard below envoy/, without a cluster
 	scripts/manifests.sh
+
+test-page: ## the status page in a real Chromium, with axe-core; screenshots go to PAGE_ARTIFACTS
+	scripts/page.sh
+
+test-story: ## an outage as an operator sees it, with a real Prometheus
+	scripts/story.sh
 
 test-compose: ## docker-compose.yaml as it is, in a Docker of its own, driven by the official SDKs
 	scripts/compose.sh

@@ -13,9 +13,7 @@ if [ ! -f "$cache/axe.min.js" ]; then
 	(cd "$tmp" && npm pack --silent "axe-core@$axe" >/dev/null && tar xzf "axe-core-$axe.tgz" package/axe.min.js)
 	mv -f "$tmp/package/axe.min.js" "$cache/axe.min.js" # whoever runs at the same time sees no file or a whole one
 fi
-if ! command -v chromium >/dev/null; then
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium >&2
-fi
+scripts/need.sh chromium chromium
 scripts/envoy.sh 1.40.0 >/dev/null
 CHROMIUM=$(command -v chromium) AXE=$cache/axe.min.js PAGE_ARTIFACTS=${PAGE_ARTIFACTS:+$(realpath -m "$PAGE_ARTIFACTS")} \
 	go test -tags page -count=1 -timeout 10m "$@" ./e2e/page
