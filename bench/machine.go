@@ -27,7 +27,7 @@ func (s *suite) machine() machine {
 // envoyVersion is what `envoy --version` says between its slashes: revision/version/….
 func envoyVersion(program string) string {
 	for part := range strings.SplitSeq(firstLine(program, "--version"), "/") {
-		if strings.Count(part, ".") == 2 {
+		if strings.Count(part, ".") == 2 && part[0] >= '0' && part[0] <= '9' {
 			return part
 		}
 	}
