@@ -114,7 +114,7 @@ func (s *suite) compare(ctx context.Context, w *world, load workload) error {
 	if !load.Open {
 		return s.interleave(ctx, w, load, 1, rounds)
 	}
-	for round := range rounds {
+	for round := range min(rounds, load.Rounds) {
 		for _, variant := range s.variants {
 			one := *s
 			one.variants = []string{variant}
