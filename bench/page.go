@@ -79,6 +79,9 @@ func millis(f figure) figure { return func(s sample) float64 { return f(s) / 100
 
 // goals says what was to be shown and what was.
 func (p *page) goals() {
+	if len(p.of("", "floor")) == 0 || len(p.of("", "understudy")) == 0 {
+		return
+	}
 	p.printf("## Understudy against the floor: the goals\n\nMedians over the rounds, each round against the floor's of the same time; in brackets the lowest and highest.\n\n")
 	p.printf("| figure | workload | measured | goal | reached |\n| --- | --- | --- | --- | --- |\n")
 	for _, g := range goals() {

@@ -42,7 +42,7 @@ func open(n int) workload {
 	const each = 3 * time.Millisecond
 	seconds := int((time.Duration(n)*each + 4*time.Second) / time.Second)
 	return workload{Name: "open-" + digits(n), Says: digits(n) + " streams open at once, 4 KiB prompts", Prompt: 4096,
-		Script: script{Events: seconds, Interval: time.Second}, Clients: n, Stagger: each, Open: true, Rounds: 2}
+		Script: script{Events: seconds, Interval: time.Second}, Clients: n, Stagger: each, Open: true, Rounds: 3}
 }
 
 // load makes the load for one stack.

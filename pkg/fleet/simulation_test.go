@@ -141,7 +141,7 @@ var fleetCases = []struct {
 }
 
 func TestAnOpeningReachesALargeFleetWithBoundedNews(t *testing.T) {
-	sizes := []int{20, 60}
+	sizes := []int{10, 30}
 	if *simulation != "" {
 		sizes = []int{10, 30, 100, 300, 1000}
 	}
