@@ -174,13 +174,13 @@ func (c *client) stream(body io.Reader) (first time.Duration, err error) {
 		line, err := c.body.ReadSlice('\n')
 		if sent, ok := sentAt(line); ok {
 			at := now()
+			c.t.Delay.add(at - sent)
 			if events++; events == 1 {
 				first = at
 				if c.opened(); c.hangUp {
 					return first, nil
 				}
 			}
-			c.t.Delay.add(at - sent)
 		}
 		done = done || string(line) == "data: [DONE]\n"
 		switch {

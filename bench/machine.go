@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -24,10 +25,25 @@ func (s *suite) machine() machine {
 	}
 }
 
+// busy says that the machine did other work when the run began, so that its times are not the variants' own.
+func (m machine) busy() bool {
+	one, _, _ := strings.Cut(m.Load, " ")
+	load, err := strconv.ParseFloat(one, 64)
+	return err != nil || load > float64(m.Cores)/4
+}
+
+// Warning is what a page from such a machine has to say.
+func (m machine) Warning() string {
+	if !m.busy() {
+		return ""
+	}
+	return "**Preliminary: the machine was busy with other work (load " + m.Load + "). Ratios hold roughly, times do not.**\n\n"
+}
+
 // envoyVersion is what `envoy --version` says between its slashes: revision/version/….
 func envoyVersion(program string) string {
 	for part := range strings.SplitSeq(firstLine(program, "--version"), "/") {
-		if strings.Count(part, ".") == 2 {
+		if strings.Count(part, ".") == 2 && part[0] >= '0' && part[0] <= '9' {
 			return part
 		}
 	}

@@ -35,6 +35,7 @@ func commands() []command {
 		{"floor", serveFloor},
 		{"run", measure},
 		{"report", report},
+		{"sizing", writeSizing},
 		{"soak", runSoak},
 	}
 }
@@ -47,7 +48,7 @@ func run(ctx context.Context, args []string, out, log io.Writer) error {
 			}
 		}
 	}
-	return errors.New("usage: bench provider|floor|run|report|soak [flags]")
+	return errors.New("usage: bench provider|floor|run|report|sizing|soak [flags]")
 }
 
 // parse reads args into f; nothing may be left.

@@ -57,10 +57,10 @@ func read(path string) (r results, err error) {
 	}
 }
 
-// of are the samples of one variant under one workload, in the order of the rounds.
+// of are the samples of one variant under one workload, or with "" under all, in the order of the rounds.
 func (r results) of(workload, variant string) (some []sample) {
 	for _, s := range r.samples {
-		if s.Workload == workload && s.Variant == variant {
+		if (workload == "" || s.Workload == workload) && s.Variant == variant {
 			some = append(some, s)
 		}
 	}

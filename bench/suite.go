@@ -40,7 +40,7 @@ func measure(ctx context.Context, args []string, out, log io.Writer) (err error)
 	f.StringVar(&s.litellm, "litellm", "", "path of litellm; empty: left out")
 	f.StringVar(&s.portkey, "portkey", "", "path of Portkey's start-server.js; empty: left out")
 	f.BoolVar(&s.socket, "socket", false, "Envoy and the service meet at a socket file instead of loopback TCP")
-	f.IntVar(&s.rounds, "rounds", 0, "rounds of each workload; 0: each has its own number")
+	f.IntVar(&s.rounds, "rounds", 0, "rounds of each workload, half as many where streams are kept open; 0: each has its own number")
 	f.DurationVar(&s.lasts, "lasts", 0, "how long calls begin in a round; 0: each workload has its own time")
 	kinds := f.String("variants", "direct,envoy,floor,understudy", "what is measured, in turn")
 	loads := f.String("workloads", "", "by name; empty: all")
@@ -110,7 +110,13 @@ func (s *suite) compare(ctx context.Context, w *world, load workload) error {
 	if s.lasts > 0 {
 		load.Lasts = s.lasts
 	}
-	rounds := cmp.Or(s.rounds, load.Rounds)
+	rounds := load.Rounds
+	switch {
+	case s.rounds > 0 && load.Open: // each takes long
+		rounds = max(1, s.rounds/2)
+	case s.rounds > 0:
+		rounds = s.rounds
+	}
 	if !load.Open {
 		return s.interleave(ctx, w, load, 1, rounds)
 	}

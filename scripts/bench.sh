@@ -2,8 +2,9 @@
 # Measures what Understudy costs, side by side with Envoy alone, with the least that any ext_proc service would cost (the
 # floor), and with peers: scripts/bench.sh [flags of `bench run`]
 #
-#   BENCH=full    all, at most 40 minutes; writes docs/results.md and docs/results.jsonl (the raw data)
-#   BENCH=quick   the same workloads, briefly and without peers, at most 5 minutes; prints the page (the default)
+#   BENCH=full    all, at most 40 minutes; writes docs/results.md and envoy/sizing.md, and the raw data that they are made
+#                 from: docs/results.jsonl, docs/fleet.jsonl
+#   BENCH=quick   most of it, briefly and without peers, some 5 minutes; prints the page (the default)
 #   EXTPROC=PATH  a build of the service to measure instead of one made here
 #
 # One workload, two builds of the service beside the floor:
@@ -18,12 +19,19 @@ if [ -z "${EXTPROC:-}" ]; then
 fi
 run=(bin/bench run -envoy "$envoy" -extproc "$EXTPROC")
 case ${BENCH:-quick} in
-quick) "${run[@]}" -raw bin/bench.jsonl -rounds 2 -lasts 1s "$@" ;;
+quick)
+	"${run[@]}" -raw bin/bench.jsonl -rounds 2 -lasts 1s \
+		-workloads json-small,json-100k,json-8m,stream-20,stream-200,throughput,fail-10,fail-100,open-100,open-2000 "$@"
+	;;
 full)
 	eval "$(scripts/peers.sh)"
+	# The simulation first, or it would be what else the machine does.
+	go test ./pkg/fleet -count=1 -run LargeFleet -simulation "$PWD/docs/fleet.jsonl" >&2
 	"${run[@]}" -raw docs/results.jsonl -variants direct,envoy,floor,understudy,litellm,portkey \
 		-litellm "$LITELLM" -portkey "$PORTKEY" "$@" >bin/results.md
+	bin/bench sizing -raw docs/results.jsonl -fleet docs/fleet.jsonl >bin/sizing.md
 	mv bin/results.md docs/results.md
+	mv bin/sizing.md envoy/sizing.md
 	;;
 *) echo "bench.sh: BENCH is quick or full, not $BENCH" >&2; exit 2 ;;
 esac

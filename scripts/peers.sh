@@ -24,7 +24,9 @@ place=$cache/portkey-$portkey
 if [ ! -e "$place/node_modules/@portkey-ai/gateway/build/start-server.js" ]; then
 	tmp=$(mktemp -d "$cache/portkey.XXXXXX")
 	trap 'rm -rf "$tmp"' EXIT
-	npm install --silent --no-fund --no-audit --prefix "$tmp" "@portkey-ai/gateway@$portkey" >&2
+	# With a later server library the gateway answers every stream with a 500 ("TypeError: immutable").
+	echo "{\"dependencies\":{\"@portkey-ai/gateway\":\"$portkey\"},\"overrides\":{\"@hono/node-server\":\"1.13.8\"}}" >"$tmp/package.json"
+	npm install --silent --no-fund --no-audit --prefix "$tmp" >&2
 	rm -rf "$place"
 	mv "$tmp" "$place"
 fi
