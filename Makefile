@@ -5,7 +5,7 @@ FUZZTIME ?= 10s
 # The race detector needs a C compiler.
 RACE := $(if $(shell command -v cc),-race)
 
-.PHONY: build demo test unit lint fuzz e2e manifests test-page test-story test-compose test-mesh
+.PHONY: build demo test unit lint fuzz e2e manifests test-page test-story test-compose test-mesh bench soak
 
 build: ## the binary, in bin/
 	go build -o bin/extproc ./cmd/extproc
@@ -16,9 +16,9 @@ demo: build ## the whole story on this machine, without accounts
 test: lint unit fuzz e2e ## what every change must pass; CI runs those below too
 
 lint:
-	@test -z "$$(gofmt -l cmd internal pkg e2e envoy)" || { gofmt -l cmd internal pkg e2e envoy; echo "these files want gofmt"; exit 1; }
+	@test -z "$$(gofmt -l cmd internal pkg e2e envoy bench)" || { gofmt -l cmd internal pkg e2e envoy bench; echo "these files want gofmt"; exit 1; }
 	go vet ./...
-	go vet -tags e2e,mesh,compose,page ./...
+	go vet -tags e2e,mesh,compose,page,story ./...
 	go tool staticcheck ./...
 
 # pkg/store runs real servers and kills real processes, which the race detector makes several times as slow; the others
@@ -48,3 +48,9 @@ test-compose: ## docker-compose.yaml as it is, in a Docker of its own, driven by
 
 test-mesh: ## Envoy Gateway's control plane and Istio's patch code in front of real Envoys; slow the first time
 	scripts/mesh.sh
+
+bench: ## what an exchange costs beside Envoy alone, the mechanism's floor and other gateways; half an hour on a quiet machine
+	BENCH=full scripts/bench.sh
+
+soak: ## an hour (SOAK=2m: two minutes) of mixed load with faults, reloads and restarts: nothing may grow
+	scripts/soak.sh

@@ -137,8 +137,19 @@ func (b *builder) accessLogs() []*accesslogv3.AccessLog {
 	return logs
 }
 
-// ofExchange leaves out what the service did not name, passthrough above all.
+// ofExchange leaves out what the service did not name, passthrough above all, and what ended well: only these flags say
+// which side was lost. An entry for each exchange cost every replica some 30 µs.
 func ofExchange() *accesslogv3.AccessLogFilter {
+	lost := &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
+		ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: []string{"UF", "UC", "UR", "UPE", "DC"}},
+	}}
+	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{
+		AndFilter: &accesslogv3.AndFilter{Filters: []*accesslogv3.AccessLogFilter{lost, ours()}},
+	}}
+}
+
+// ours lets pass what the service named.
+func ours() *accesslogv3.AccessLogFilter {
 	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_MetadataFilter{
 		MetadataFilter: &accesslogv3.MetadataFilter{
 			Matcher: &matcherv3.MetadataMatcher{
