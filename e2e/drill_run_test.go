@@ -92,6 +92,21 @@ func TestADrillOfTheDemosConfigPasses(t *testing.T) {
 	}
 }
 
+// Every dialect on every platform, played by the oldest Envoy that is promised to work.
+func TestADrillOfEveryPlatformPasses(t *testing.T) {
+	t.Parallel()
+	slots <- struct{}{}
+	defer func() { <-slots }()
+	envoy, err := envoys[envoyOldest]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	code, out := drillOf(t, "-c", "testdata/drill.yaml", "--self", "--envoy", envoy, "--deadline-scale", "0.01")
+	if code != 0 {
+		t.Errorf("extproc drill = exit %d, want 0\n%s", code, strings.Join(unkept(out), "\n"))
+	}
+}
+
 // rehearsed is a stack of one chain with breakers of its own.
 func rehearsed(t *testing.T, c chain) (*Stack, chain) {
 	t.Helper()

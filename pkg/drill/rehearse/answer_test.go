@@ -93,7 +93,7 @@ func TestWhatIsNotAsPromisedIsTold(t *testing.T) {
 		{"an honest end", told, stream(nil, overloaded), "", ""},
 		{"a cut where an error was promised", told, stream(cut, ""), "", "it is not content, then an error in the dialect"},
 		{"a clean end of half an answer", told, stream(nil, ""), "", "but read as truncated"},
-		{"a clean end where a cut is honest", promise{status: 200, rung: nobody, end: honest}, stream(nil, ""), "", "it is not no clean end"},
+		{"a clean end where a cut is honest", promise{status: 200, rung: nobody, end: honest}, stream(nil, ""), "", "it ends cleanly, read as truncated"},
 		{"a cut where it is honest", promise{status: 200, rung: nobody, end: honest}, stream(cut, ""), "", ""},
 		{"a failure that was found out before", promise{status: 200, rung: 0, end: honest}, got(anthropicAPI, false, 502, "application/json", sorry, nil), "", ""},
 	} {

@@ -72,7 +72,10 @@ func (p promise) misends(a *answer) []string {
 		ok = inBand || a.err != nil
 	}
 	var all []string
-	if !ok {
+	switch {
+	case !ok && p.end == honest:
+		all = append(all, fmt.Sprintf("it ends cleanly, read as %s", a.verdict.Class))
+	case !ok:
 		all = append(all, fmt.Sprintf("it is not %s, but read as %s%s", p.end, a.verdict.Class, aborted(a.err)))
 	}
 	if p.ends > 0 && a.ends > p.ends {

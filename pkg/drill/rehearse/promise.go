@@ -20,7 +20,7 @@ const (
 	failure             // an error status, in the dialect
 	told                // content, and then an error in the dialect
 	honest              // begun, and then an error in the dialect or an aborted transfer: never a clean end
-	unchange            // an error as it was played, whatever its body
+	asPlayed            // an error as it was played, whatever its body
 )
 
 func (e end) String() string {
@@ -265,7 +265,7 @@ func (p policy) meets(f drill.Fault, stream bool) (w promise, accept string) {
 	case next == 0:
 		w = p.spent(silence)
 		if f.Name == "html_error" { // the failure that a chain shows is the primary's, as it came
-			w.end = unchange
+			w.end = asPlayed
 		}
 		return w, "none"
 	}
@@ -292,7 +292,7 @@ func (p policy) let(f drill.Fault, stream bool) promise {
 	w.status, w.begins = f.Status, p.Deadlines.FirstContent+p.Hold.Time+slack
 	switch {
 	case f.Status >= 400:
-		w.end = unchange
+		w.end = asPlayed
 	case f.Class == classify.Refusal:
 		w.end = refused
 	case f.Class == classify.OK:

@@ -214,8 +214,8 @@ func (r *runner) all(ctx context.Context, p policy, scenes []scene) {
 }
 
 // play makes one request, and compares.
-func (r *runner) play(ctx context.Context, p policy, s *scene) Result {
-	result := Result{Chain: p.Name, Name: s.name, Call: s.call.String(), Where: s.where, Promised: s.promise.String(), Began: time.Now()}
+func (r *runner) play(ctx context.Context, p policy, s *scene) (result Result) {
+	result = Result{Chain: p.Name, Name: s.name, Call: s.call.String(), Where: s.where, Promised: s.promise.String(), Began: time.Now()}
 	defer func() { result.Took = time.Since(result.Began) }()
 	why := s.skip
 	if why == "" {
@@ -259,7 +259,11 @@ func (r *runner) judge(ctx context.Context, p policy, s *scene, a *answer, resul
 		result.Outcome, result.Why = Untold, "the drill was interrupted"
 		return
 	}
-	if why := r.unfit(ctx, p, s.needs); why != "" {
+	why := r.unfit(ctx, p, s.needs)
+	if s.overtaken != nil && len(s.overtaken.compare(a)) == 0 {
+		why = "the machine was too busy: the connection's end came before the content had been passed on"
+	}
+	if why != "" {
 		result.Outcome, result.Why = Untold, why
 		return
 	}

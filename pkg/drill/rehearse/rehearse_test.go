@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"understudy/pkg/drill"
 )
 
 // fake is a stack whose gateway answers everything with one good answer, and whose metrics are given.
@@ -124,5 +126,32 @@ func TestALateAnswerIsNotWaitedFor(t *testing.T) {
 	a := s.ask(t.Context(), call{path: "/", api: anthropicAPI}, "", "", time.Millisecond, time.Minute)
 	if a.err != errLate || a.status != 0 {
 		t.Errorf("ask() = %s, want that it has stopped waiting", a)
+	}
+}
+
+// A reset may overtake what was sent before it: then nothing was let through, and the fallback serves.
+func TestAResetThatOvertakesTheContentIsNotJudged(t *testing.T) {
+	p := chainOf(t, two)
+	f, _ := drill.Named("cut")
+	s := p.faultScene(f, call{api: anthropicAPI, stream: true})
+	o := (&fake{}).start(t)
+	r := &runner{o: o, stack: &stack{admin: strings.TrimSuffix(o.Admin, "/"), asks: http.DefaultClient}}
+	for _, row := range []struct {
+		headers string
+		want    Outcome
+	}{
+		{"target=b/x rung=1 attempts=2 fallback-reason=transport", Untold},
+		{"target=b/x rung=1 attempts=2 fallback-reason=overloaded", Broken},
+		{"target=a/x rung=0 attempts=1", Broken},
+	} {
+		a := got(anthropicAPI, false, 200, "application/json", good, nil)
+		for pair := range strings.FieldsSeq(row.headers) {
+			name, value, _ := strings.Cut(pair, "=")
+			a.header.Set("x-llm-"+name, value)
+		}
+		result := Result{}
+		if r.judge(t.Context(), p, &s, a, &result); result.Outcome != row.want {
+			t.Errorf("judge(%s) = %s (%s), want %s", a, result.Outcome, result.Why, row.want)
+		}
 	}
 }

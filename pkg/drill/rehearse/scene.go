@@ -22,6 +22,7 @@ type scene struct {
 	needs     []string // targets that must be fit for it
 	providers []string // of the targets that answer
 	skip      string   // why it cannot be played
+	overtaken *promise // what comes where a reset overtakes the content before it, which TCP allows; nil: it cannot
 }
 
 // policyOf reads a chain.
@@ -115,6 +116,10 @@ func (p policy) faultScene(f drill.Fault, c call) scene {
 		name: fmt.Sprintf("the primary meets %s (%s)", f.Name, f.Means), where: p.policyOn(f), faults: p.all(1, f.Name), call: c,
 	}
 	s.promise, s.accept = p.meets(f, c.stream)
+	if next := p.next(f); next > 0 && f.Name == "cut" && p.Commit == config.CommitFirstContent {
+		w := p.serves(next, reason(f), c.stream)
+		w.silent, s.overtaken = true, &w
+	}
 	switch silence := p.waits(f, c.stream); {
 	case silence > 0 && silence+time.Second > p.Deadlines.Total:
 		s.skip = fmt.Sprintf("%s.total (%s) is over before another rung could be asked", p.at("deadlines"), p.Deadlines.Total)

@@ -87,9 +87,12 @@ func orError(cause, err error) error {
 func (s *stack) told(ctx context.Context, method, path string, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	js, err := json.Marshal(body)
-	if err != nil {
-		return err
+	var js []byte
+	if body != nil {
+		var err error
+		if js, err = json.Marshal(body); err != nil {
+			return err
+		}
 	}
 	req, err := http.NewRequestWithContext(ctx, method, s.admin+path, bytes.NewReader(js))
 	if err != nil {
