@@ -99,3 +99,20 @@ func TestADrillPassesOnlyWhereSomethingWasShownAndNothingBroken(t *testing.T) {
 		})
 	}
 }
+
+// A CI server reads the file and not the exit code.
+func TestAFileOfADrillThatHasNotPassedHasAFailure(t *testing.T) {
+	for _, r := range []*Report{
+		{Interrupted: true, Results: []Result{{Chain: "chat", Outcome: Kept}}},
+		{Results: []Result{{Chain: "chat", Outcome: Untold}}},
+		{},
+	} {
+		var out strings.Builder
+		if err := r.JUnit(&out); err != nil {
+			t.Fatal(err)
+		}
+		if want := `<failure message="` + r.Verdict(); !strings.Contains(out.String(), want) || !strings.Contains(out.String(), ` failures="1"`) {
+			t.Errorf("JUnit() lacks %s:\n%s", want, out.String())
+		}
+	}
+}
