@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -76,7 +77,7 @@ func (p promise) String() string {
 	}
 	add("%s", p.end)
 	if p.text != "" {
-		add("saying %q", p.text)
+		add("saying %s", quoted(p.text))
 	}
 	if p.begins > 0 {
 		add("beginning within %s", p.begins)
@@ -85,6 +86,15 @@ func (p promise) String() string {
 		add("ending within %s", p.ends)
 	}
 	return strings.Join(say, ", ")
+}
+
+// quoted is a text for a report, as far as somebody would read it: an owner's words are, a model's answer may be longer.
+func quoted(text string) string {
+	const readable = 2000 // bytes
+	if len(text) <= readable {
+		return strconv.Quote(text)
+	}
+	return fmt.Sprintf("%q… (%d bytes)", text[:readable], len(text))
 }
 
 // policy is a chain as its owner wrote it. What it promises is derived here a second time, from the config alone: nothing

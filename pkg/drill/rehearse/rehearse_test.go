@@ -265,3 +265,37 @@ chains: {chat: {match: [{path: /v1/messages}], targets: [a/x], degrade: [queue],
 		t.Errorf("absentSecret() = %v, want the webhook's", err)
 	}
 }
+
+func TestAnAnswerThatIsNotTheServicesIsNotBlamedOnAProvider(t *testing.T) {
+	p := chainOf(t, two)
+	s := p.rungScenes(call{api: anthropicAPI})[0]
+	p.fill(&s, call{api: anthropicAPI})
+	for _, row := range []struct {
+		status  int
+		service bool // has answered
+		want    string
+	}{
+		{401, true, "check providers.a.auth"},
+		{401, false, "does the gateway need a credential (--header)"},
+		{308, false, "does the gateway need a credential (--header), or is it another?"},
+		{404, true, "check targets.a/x.model"},
+		{404, false, "nobody serves this path"},
+	} {
+		a := got(anthropicAPI, false, row.status, "text/html", "<html>", nil)
+		if row.service {
+			a.header.Set("x-llm-attempts", "1")
+		}
+		if hint := s.hint(a); !strings.Contains(hint, row.want) {
+			t.Errorf("hint(%d, of the service: %t) = %q, want %q", row.status, row.service, hint, row.want)
+		}
+	}
+}
+
+func TestALongAnswerIsNotQuotedWhole(t *testing.T) {
+	if got := quoted(strings.Repeat("a", 3<<20)); len(got) > 3000 || !strings.HasSuffix(got, "… (3145728 bytes)") {
+		t.Errorf("quoted(3 MiB) has %d bytes and ends in %q, want the beginning and how much it is", len(got), got[max(0, len(got)-30):])
+	}
+	if got, want := quoted("an owner's \x1b words"), `"an owner's \x1b words"`; got != want {
+		t.Errorf("quoted() = %s, want %s", got, want)
+	}
+}
