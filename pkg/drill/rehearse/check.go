@@ -78,6 +78,9 @@ func (p promise) misends(a *answer) []string {
 	case !ok:
 		all = append(all, fmt.Sprintf("it is not %s, but read as %s%s", p.end, a.verdict.Class, aborted(a.err)))
 	}
+	if a.flat && (p.end == whole || p.end == refused) {
+		all = append(all, "it is not streamed, as was asked, but "+or(a.header.Get("content-type"), "of no type"))
+	}
 	if p.ends > 0 && a.ends > p.ends {
 		all = append(all, fmt.Sprintf("it was not over after %s, but %s", p.ends, a.ends))
 	}
