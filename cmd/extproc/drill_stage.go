@@ -102,9 +102,15 @@ func (s *stage) resettle(cfg *config.Config) error {
 	cfg.Tenant, cfg.Tracing = config.Tenant{}, config.Tracing{}
 	for _, ch := range cfg.Chains {
 		ch.Queue.Notify, ch.Budget.Tenant = nil, false
+		if ch.Budget.USD > 0 { // a drill's own requests could use up a small one
+			ch.Budget.USD, ch.Budget.Soft = unspent, 0
+		}
 	}
 	return nil
 }
+
+// unspent is a budget that no drill comes near, in USD.
+const unspent = 1e6
 
 // freeAddress was free a moment ago. Envoy and the service must each know the other's before either listens.
 func freeAddress() (config.Address, error) {
@@ -166,7 +172,7 @@ func hurry(cfg *config.Config, scale float64) {
 func improvised(cfg *config.Config, scale float64) []string {
 	notes := []string{
 		"This was a scratch stack: scripted providers played " + strings.Join(slices.Sorted(maps.Keys(cfg.Providers)), ", ") + ". Nothing was called outside of it.",
-		"Not covered here: credentials, TLS, the models that the real accounts have, tenants, webhooks, status feeds, tracing, what stands before the front, and envoy.when_service_down.",
+		"Not covered here: credentials, TLS, the models that the real accounts have, tenants, webhooks, status feeds, tracing, the limits of budgets, what stands before the front, and envoy.when_service_down.",
 	}
 	if scale < 1 {
 		notes = append(notes, fmt.Sprintf("Deadlines, holds, open periods and ramps were %g of the file's, and at least %s: what is promised here in seconds is scaled likewise.", scale, shortest))

@@ -15,12 +15,13 @@ import (
 func TestAStackOfADrillsOwnTellsNobody(t *testing.T) {
 	cfg, err := config.Parse("f.yaml", []byte(`
 providers: {a: {api: anthropic, endpoint: "https://a.example", auth: {none: true}}}
-targets: {a/x: {provider: a, model: x}}
+targets: {a/x: {provider: a, model: x, price: {input: 1, output: 5}}, a/y: {provider: a, model: y, model_family: x, price: {input: 1, output: 5}}}
 chains:
   chat:
     match: [{path: /v1/messages}]
-    targets: [a/x]
+    targets: [a/x, a/y]
     degrade: [queue]
+    budget: {usd: 0.01, window: 1h, soft: 0.5, max_premium: 3}
     queue: {notify: {webhook: "https://h.example.com", secret: "env:NO_SUCH_HOOK"}}
 tracing: {otlp: "https://spans.example.com"}
 tenant: {header: x-team, trusted_header: true}
@@ -34,6 +35,9 @@ tenant: {header: x-team, trusted_header: true}
 	}
 	if cfg.Chains[0].Queue.Notify != nil || !reflect.DeepEqual(cfg.Tracing, config.Tracing{}) || cfg.Tenant.Header != "" {
 		t.Errorf("webhook, tracing, tenant = %v, %v, %v, want none", cfg.Chains[0].Queue.Notify, cfg.Tracing, cfg.Tenant)
+	}
+	if b := cfg.Chains[0].Budget; b.USD != unspent || b.Soft != 0 || b.MaxPremium != 3 {
+		t.Errorf("budget = %+v, want one that the drill does not use up, and the bound of premiums as it was", b)
 	}
 }
 

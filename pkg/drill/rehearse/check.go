@@ -78,7 +78,7 @@ func (p promise) misends(a *answer) []string {
 	case !ok:
 		all = append(all, fmt.Sprintf("it is not %s, but read as %s%s", p.end, a.verdict.Class, aborted(a.err)))
 	}
-	if a.flat && (p.end == whole || p.end == refused) {
+	if a.flat && a.status < 400 && (p.end == whole || p.end == refused) {
 		all = append(all, "it is not streamed, as was asked, but "+or(a.header.Get("content-type"), "of no type"))
 	}
 	if p.ends > 0 && a.ends > p.ends {
