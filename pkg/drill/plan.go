@@ -25,6 +25,8 @@ type Plan struct {
 	Chain  string            `json:"chain"`
 	Faults map[string]string `json:"faults"` // target or Any → Fault.Name; "" is none
 	Until  time.Time         `json:"until"`  // from then on it means nothing
+	// Lasts is how long it was to last from its beginning: whoever hears of it lets it last no longer, whatever the clocks.
+	Lasts time.Duration `json:"lasts,omitempty"`
 
 	// Share is the part of the chain's traffic that a plan for clients' requests is for, 0 to 1; 0: it is for the requests
 	// that carry it.
@@ -44,6 +46,25 @@ func (p *Plan) Fault(target string, streamed bool, now time.Time) string {
 		return ""
 	}
 	return name
+}
+
+// Heard is the plan as one goes by it who hears of it now: the clock of whoever made it may be ahead.
+func (p *Plan) Heard(now time.Time) *Plan {
+	most := p.Lasts
+	if most <= 0 || most > Longest {
+		most = Longest
+	}
+	if end := now.Add(most); end.Before(p.Until) {
+		bound := *p
+		bound.Until = end.UTC()
+		return &bound
+	}
+	return p
+}
+
+// Shared says whether clients of a chain may meet faults. A plan that the store has may be older than the configuration.
+func Shared(c *config.Config, ch *config.Chain) bool {
+	return ch != nil && c.Drill.Listen != (config.Address{}) && ch.Commit != config.CommitHeaders && !ch.Observe
 }
 
 // Check tells every fault of a plan for c that is to begin now.

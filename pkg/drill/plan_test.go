@@ -146,3 +146,27 @@ func TestEveryFaultHasANameOfItsOwnAndAClass(t *testing.T) {
 		seen[f.Name] = true
 	}
 }
+
+// The replica that has made a plan may have a clock that is ahead of all others.
+func TestNoReplicaGoesOnLongerThanAPlanLasts(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	for _, row := range []struct {
+		name               string
+		until, lasts, want time.Duration // from now
+	}{
+		{"clocks that agree", time.Minute, time.Minute, time.Minute},
+		{"heard late", time.Second, time.Minute, time.Second},
+		{"a clock that is half an hour ahead", 31 * time.Minute, time.Minute, time.Minute},
+		{"a clock that is a day ahead, and a plan that does not say", 24 * time.Hour, 0, drill.Longest},
+		{"a plan that says too much", 24 * time.Hour, 20 * time.Hour, drill.Longest},
+		{"a clock that is behind", -time.Minute, time.Hour, -time.Minute},
+	} {
+		p := &drill.Plan{Until: now.Add(row.until), Lasts: row.lasts}
+		if got := p.Heard(now).Until.Sub(now); got != row.want {
+			t.Errorf("%s: Heard() ends after %s, want %s", row.name, got, row.want)
+		}
+		if p.Until.Sub(now) != row.until {
+			t.Errorf("%s: Heard() has changed the plan", row.name)
+		}
+	}
+}
