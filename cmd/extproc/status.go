@@ -59,8 +59,7 @@ func (a *app) status() admin.Status {
 func (l *lookout) show(s *admin.Status, c *config.Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.verdicts, func(target string, _ *ring[admin.Verdict]) bool { return c.Targets[target] == nil })
-	maps.DeleteFunc(l.traffic, func(name string, _ *flow) bool { return c.ChainNamed(name) == nil })
+	l.forget(c)
 	s.Config = l.config
 	s.Config.File, s.Config.Hash = c.File, c.Hash
 	s.Failovers, s.Transitions = l.failovers.latest(), l.transitions.latest()

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -228,4 +230,24 @@ func TestAnOpenPageDoesNotKeepTheServiceFromStopping(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	s.end() // fails where the listener cannot be closed in time
+}
+
+// Who sends half a request to the admin listener does not make a stop slower, nor a failure.
+func TestAStopDoesNotWaitForHalfARequest(t *testing.T) {
+	dir := folder(t)
+	s := begin(t, dir, embedded(dir))
+	conn, err := net.Dial("tcp", s.adminListener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// The answer to Expect says that the handler waits for the body.
+	_, err = io.WriteString(conn, "POST /operate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+	if err == nil {
+		_, err = io.ReadFull(conn, make([]byte, len("HTTP/1.1 100")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.end() // fails where stop does
 }
