@@ -163,6 +163,22 @@ func TestARequestMeetsNoFaultThatNobodyPlans(t *testing.T) {
 	}
 }
 
+// Else a client would wait for it, or get what was played again.
+func TestAMarkedRequestTakesNoIdempotencyKey(t *testing.T) {
+	paidYAML(t, aPlace+fmt.Sprintf(testYAML, idempotent), func(b *bench, _ *bucket) {
+		b.p.SetKey(ourKey)
+		plan := overloads("a/sonnet")
+		plan.Faults["a/sonnet"] = "refusal"
+		marked, rest := b.keyed("json", "x1", "k", 1, "x-llm-internal", b.mark(plan))
+		client, _ := b.keyed("json", "x2", "k", 1)
+		contains(t, "a client under the same key meanwhile", client.heard(), toProvider)
+		client.hangUp()
+		contains(t, "the drill", marked.heard(), toDrill)
+		marked.tell(rest...)
+		marked.hangUp()
+	})
+}
+
 // The store may have a plan from before a restart or a reload that forbids it.
 func TestClientsMeetNoFaultThatTheConfigurationNoLongerAllows(t *testing.T) {
 	for _, row := range []struct{ name, yaml string }{
