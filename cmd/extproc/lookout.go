@@ -107,7 +107,7 @@ func (l *lookout) failover(r *processor.Record) (f admin.Failover, ok bool) {
 	}
 	f = admin.Failover{
 		At: r.End.UTC(), Chain: r.Chain, Exchange: word(cmp.Or(r.ID, r.RequestID)), Outcome: r.Outcome, Mode: r.Mode, Why: r.Reason,
-		Attempts: r.Attempts, Took: r.End.Sub(r.Start).Milliseconds(), Drill: r.Drill,
+		Attempts: r.Attempts, Took: max(0, r.End.Sub(r.Start).Milliseconds()), Drill: r.Drill,
 	}
 	if r.Outcome == "fallback" {
 		f.To = r.Target

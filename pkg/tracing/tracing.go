@@ -129,6 +129,9 @@ func (t *Tracer) Attempt(r *processor.AttemptRecord) {
 
 // span makes a whole span; failure, where not "", is its error.type.
 func (t *Tracer) span(ctx context.Context, name string, kind trace.SpanKind, from, to time.Time, about []attribute.KeyValue, failure string) {
+	if to.Before(from) { // an exchange begins by the clock of the front
+		from = to
+	}
 	_, span := t.spans.Start(ctx, name, trace.WithSpanKind(kind), trace.WithTimestamp(from), trace.WithAttributes(sound(about)...))
 	if failure != "" {
 		span.SetAttributes(semconv.ErrorTypeKey.String(failure))

@@ -313,6 +313,22 @@ func TestAWordThatIsNoUTF8LosesNoSpan(t *testing.T) {
 	}
 }
 
+// The front's clock may be ahead of this one: a span of less than nothing shows as one of centuries.
+func TestASpanDoesNotEndBeforeItBegins(t *testing.T) {
+	s := &sink{t: t}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	tr, _ := start(t, server.URL, "A", 1)
+	now := time.Now()
+	tr.Exchange(&processor.Record{ID: "x", Trace: tr.Join("x", processor.Trace{}), Start: now.Add(time.Second), End: now})
+	stop(t, tr, 5*time.Second)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.spans) != 1 || s.spans[0].StartTimeUnixNano > s.spans[0].EndTimeUnixNano {
+		t.Errorf("spans = %v, want one that ends no sooner than it begins", s.spans)
+	}
+}
+
 func TestSpansThatACollectorRefusesAreCounted(t *testing.T) {
 	s := &sink{t: t, status: http.StatusForbidden}
 	server := httptest.NewServer(s)
