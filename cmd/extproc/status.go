@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"understudy/pkg/admin"
@@ -111,15 +112,19 @@ func (a *app) chain(p *chain.Plan, queues map[string]queue.Stats) admin.Chain {
 }
 
 // learnBudgets hears from the store what was spent of the chains' budgets: a replica that has served nothing for a while
-// does not know. Those of tenants it knows as they come.
+// does not know. Those of tenants it knows as they come. All are asked at once: of many, the last would never have a turn.
 func (a *app) learnBudgets(c *config.Config) {
 	ctx, cancel := context.WithTimeout(context.Background(), statusPatience)
 	defer cancel()
+	var wg sync.WaitGroup
 	for _, ch := range c.Chains {
 		if ch.Budget.USD > 0 && !ch.Budget.Tenant {
-			_ = a.ledger.money.Meter.Load(ctx, budget.Key{Chain: ch.Name}, ch.Budget) // the page then shows what is known here
+			wg.Go(func() {
+				_ = a.ledger.money.Meter.Load(ctx, budget.Key{Chain: ch.Name}, ch.Budget) // the page then shows what is known here
+			})
 		}
 	}
+	wg.Wait()
 }
 
 func (a *app) budget(c *config.Chain) *admin.Budget {
