@@ -211,20 +211,44 @@ func (d *drills) Token(_ context.Context, js []byte) ([]byte, error) {
 	}{p.ID, token.SignUntil(d.processor.Key(), token.Drill, name, p.Until), p.Until})
 }
 
-// Stop implements admin.Drills. This replica stops at once, whatever the store says.
+// Stop implements admin.Drills. This replica stops at once, whatever the store says; of a drill that it has not heard of yet
+// the store knows.
 func (d *drills) Stop(ctx context.Context, id string) error {
-	d.mu.Lock()
-	var found *drill.Plan
-	for _, p := range d.known {
-		if p.ID == id {
-			found = p
+	found := d.heard(id)
+	if found == nil {
+		var err error
+		if found, err = d.stored(ctx, id); err != nil {
+			return err
 		}
 	}
-	d.mu.Unlock()
-	if found == nil {
-		return admin.ErrUnknown
-	}
 	return d.end(ctx, found, "as told")
+}
+
+// heard is the plan of that id that this replica goes by or went by last, nil for none.
+func (d *drills) heard(id string) *drill.Plan {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.known {
+		if p.ID == id {
+			return p
+		}
+	}
+	return nil
+}
+
+// stored is the plan of that id that the store has.
+func (d *drills) stored(ctx context.Context, id string) (*drill.Plan, error) {
+	chains, err := d.plans.Keys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, chain := range chains {
+		p := &drill.Plan{}
+		if e, err := d.plans.Get(ctx, chain); err == nil && json.Unmarshal(e.Value, p) == nil && p.ID == id {
+			return p, nil
+		}
+	}
+	return nil, admin.ErrUnknown
 }
 
 // end ends a plan here, and tells the others.

@@ -179,6 +179,20 @@ func TestADrillIsStoppedOnceAndForAll(t *testing.T) {
 	}
 }
 
+// A drill is stopped through any replica, also one that hears of it a moment later.
+func TestADrillIsStoppedWhereNobodyHasHeardOfIt(t *testing.T) {
+	s := rehearsing(t)
+	plan := begun(t, s, "")
+	deaf := &drills{processor: s.processor, plans: s.drills.plans, log: s.drills.log, known: map[string]*drill.Plan{}}
+	if err := deaf.Stop(t.Context(), "another"); !errors.Is(err, admin.ErrUnknown) {
+		t.Errorf("Stop(another) = %v, want ErrUnknown", err)
+	}
+	if err := deaf.Stop(t.Context(), plan.ID); err != nil {
+		t.Errorf("Stop() = %v, want nil", err)
+	}
+	s.soon(t, func() bool { p := s.drills.heard(plan.ID); return p != nil && !p.Until.After(time.Now()) })
+}
+
 // The store was away when a drill was stopped here: what it still has must not begin the drill again, neither here nor on
 // other replicas.
 func TestADrillThatHasEndedHereIsNotBegunAgainByTheStore(t *testing.T) {
