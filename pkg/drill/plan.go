@@ -90,7 +90,7 @@ func (p *Plan) Check(c *config.Config, now time.Time) error {
 		if target != Any && !has(ch, target) {
 			errs = append(errs, fmt.Errorf("faults: chain %s has no target %q", p.Chain, target))
 		}
-		errs = append(errs, p.checkFault(target))
+		errs = append(errs, p.checkFault(ch, target))
 	}
 	if p.Until.Sub(now) > Longest || !now.Before(p.Until) {
 		errs = append(errs, fmt.Errorf("until: a drill ends within %s of its start", Longest))
@@ -101,7 +101,7 @@ func (p *Plan) Check(c *config.Config, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-func (p *Plan) checkFault(target string) error {
+func (p *Plan) checkFault(ch *config.Chain, target string) error {
 	name := p.Faults[target]
 	f, known := Named(name)
 	switch {
@@ -109,8 +109,15 @@ func (p *Plan) checkFault(target string) error {
 		return fmt.Errorf("faults: %s: no fault is named %q; there are %s", target, name, strings.Join(names(), ", "))
 	case p.Share > 0 && known && !f.Hidden:
 		return fmt.Errorf("faults: %s: %s is for marked requests only: a client would take what it plays for a model's answer", target, name)
+	case p.Share > 0 && known && f.outlasts(ch):
+		return fmt.Errorf("faults: %s: %s is for marked requests only: %s sends what it holds after hold.time, which is before deadlines.first_content", target, name, ch.Name)
 	}
 	return nil
+}
+
+// outlasts says that the fault still goes on when its chain's answer, held back for long enough, leaves for the client.
+func (f Fault) outlasts(ch *config.Chain) bool {
+	return f.Slow && f.Status != 0 && ch.Commit == config.CommitFirstContent && ch.Hold.Time < ch.Deadlines.FirstContent
 }
 
 func names() []string {
