@@ -11,8 +11,10 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	"understudy/pkg/config"
@@ -40,6 +42,8 @@ func drillRun(ctx context.Context, args []string, io std) error {
 	if err != nil {
 		return err
 	}
+	ctx, release := unhurt(ctx)
+	defer release()
 	asked.options.Config = cfg
 	asked.options.Told = func(r *rehearse.Result) { fmt.Fprintln(io.out, r.Line()) }
 	var report *rehearse.Report
@@ -52,6 +56,18 @@ func drillRun(ctx context.Context, args []string, io std) error {
 		return err
 	}
 	return asked.tell(report, io)
+}
+
+// unhurt is a context that ends with the terminal, too. A reader of the output that leaves ends nothing: by neither may a
+// plan stay on that clients meet, or an Envoy and its files stay behind.
+func unhurt(ctx context.Context) (context.Context, func()) {
+	signal.Ignore(syscall.SIGPIPE)
+	release := func() { signal.Reset(syscall.SIGPIPE) }
+	if signal.Ignored(syscall.SIGHUP) { // as nohup wants it
+		return ctx, release
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+	return ctx, func() { stop(); release() }
 }
 
 func readDrill(args []string) (*drillAsked, error) {
@@ -119,9 +135,8 @@ func (a *drillAsked) running(ctx context.Context) (*rehearse.Report, error) {
 	if o.Gateway == "" {
 		o.Gateway = cfg.Envoy.Gateway.String()
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true}
-	defer transport.CloseIdleConnections()
-	o.Calls = &http.Client{Transport: transport}
+	o.Calls = caller()
+	defer o.Calls.CloseIdleConnections()
 	if o.Admin == "" {
 		var close func()
 		o.Admin, o.Asks, close = adminOf(cfg.Server)
@@ -138,6 +153,14 @@ func (a *drillAsked) running(ctx context.Context) (*rehearse.Report, error) {
 		report.Envoy = envoyVersion(ctx, cfg.Envoy.Admin)
 	}
 	return report, err
+}
+
+// caller calls a gateway. It follows no redirection: where one leads, nobody may see a drill's token, and no chain answers.
+func caller() *http.Client {
+	return &http.Client{
+		Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, DisableCompression: true},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 }
 
 // adminOf is where the config's own admin listener is asked, and by which client.

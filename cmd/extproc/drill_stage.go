@@ -79,7 +79,7 @@ func (s *stage) improvise(ctx context.Context, program string, cfg *config.Confi
 	return s.startEnvoy(ctx, program)
 }
 
-// resettle gives cfg places of its own, and takes from it what is of others: certificates, tenants, webhooks.
+// resettle gives cfg places of its own, and takes from it what is of others: certificates, tenants, webhooks, collectors.
 func (s *stage) resettle(cfg *config.Config) error {
 	front, err := freeAddress()
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *stage) resettle(cfg *config.Config) error {
 	}
 	cfg.Store = config.Store{Dir: s.path("store"), Replicas: 1, MaxCache: cfg.Store.MaxCache, MaxJobs: cfg.Store.MaxJobs}
 	cfg.Drill = config.Drill{Listen: faults, Services: []config.Address{faults}}
-	cfg.Tenant = config.Tenant{}
+	cfg.Tenant, cfg.Tracing = config.Tenant{}, config.Tracing{}
 	for _, ch := range cfg.Chains {
 		ch.Queue.Notify, ch.Budget.Tenant = nil, false
 	}
@@ -166,7 +166,7 @@ func hurry(cfg *config.Config, scale float64) {
 func improvised(cfg *config.Config, scale float64) []string {
 	notes := []string{
 		"This was a scratch stack: scripted providers played " + strings.Join(slices.Sorted(maps.Keys(cfg.Providers)), ", ") + ". Nothing was called outside of it.",
-		"Not covered here: credentials, TLS, the models that the real accounts have, tenants, webhooks, status feeds, what stands before the front, and envoy.when_service_down.",
+		"Not covered here: credentials, TLS, the models that the real accounts have, tenants, webhooks, status feeds, tracing, what stands before the front, and envoy.when_service_down.",
 	}
 	if scale < 1 {
 		notes = append(notes, fmt.Sprintf("Deadlines, holds, open periods and ramps were %g of the file's, and at least %s: what is promised here in seconds is scaled likewise.", scale, shortest))

@@ -20,6 +20,7 @@ type answer struct {
 	verdict classify.Verdict
 	text    string        // that the model says
 	fault   string        // the message of the dialect's error
+	flat    bool          // no stream, though one was asked for
 	begins  time.Duration // until the headers
 	ends    time.Duration
 }
@@ -30,14 +31,18 @@ func (a *answer) read(c call) {
 	r.Header(a.status, a.header.Get)
 	r.Feed(a.body)
 	a.verdict = r.End(a.err == nil)
-	for _, doc := range documents(a.header.Get("content-type"), a.body) {
+	kind := a.header.Get("content-type")
+	a.flat = c.stream && !strings.HasPrefix(kind, eventStream)
+	for _, doc := range documents(kind, a.body) {
 		a.document(c.api, doc)
 	}
 }
 
+const eventStream = "text/event-stream"
+
 // documents are the pieces of JSON in a body: its events, or itself.
 func documents(contentType string, body []byte) [][]byte {
-	if !strings.HasPrefix(contentType, "text/event-stream") {
+	if !strings.HasPrefix(contentType, eventStream) {
 		return [][]byte{body}
 	}
 	var docs [][]byte

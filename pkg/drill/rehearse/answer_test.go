@@ -85,6 +85,7 @@ func TestWhatIsNotAsPromisedIsTold(t *testing.T) {
 		{"half of it", fallback, got(anthropicAPI, false, 200, "application/json", good[:60], nil), "target=b/x rung=1 attempts=2 fallback-reason=overloaded", "it is not a whole answer in the dialect, but read as truncated"},
 		{"a cut one", fallback, got(anthropicAPI, false, 200, "application/json", good, cut), "target=b/x rung=1 attempts=2 fallback-reason=overloaded", "it is not a whole answer in the dialect, but read as ok (the transfer was aborted)"},
 		{"a degraded one", fallback, got(anthropicAPI, false, 200, "application/json", good, nil), "target=b/x rung=1 attempts=2 fallback-reason=overloaded degraded=downshift", "x-llm-degraded is downshift, not left out"},
+		{"no stream, though one was asked for", fallback, got(anthropicAPI, true, 200, "application/json", good, nil), "target=b/x rung=1 attempts=2 fallback-reason=overloaded", "it is not streamed, as was asked, but application/json"},
 		{"nothing", fallback, &answer{err: errLate}, "", "no answer began within 1s: the drill has stopped waiting"},
 		{"the owner's words", off, got(anthropicAPI, false, 503, "application/json", sorry, nil), "degraded=off", ""},
 		{"other words", off, got(anthropicAPI, false, 503, "application/json", strings.Replace(sorry, "Later", "Never", 1), nil), "degraded=off", `it says "Never.", not "Later."`},

@@ -78,6 +78,9 @@ func (p promise) misends(a *answer) []string {
 	case !ok:
 		all = append(all, fmt.Sprintf("it is not %s, but read as %s%s", p.end, a.verdict.Class, aborted(a.err)))
 	}
+	if a.flat && (p.end == whole || p.end == refused) {
+		all = append(all, "it is not streamed, as was asked, but "+or(a.header.Get("content-type"), "of no type"))
+	}
 	if p.ends > 0 && a.ends > p.ends {
 		all = append(all, fmt.Sprintf("it was not over after %s, but %s", p.ends, a.ends))
 	}
@@ -103,7 +106,17 @@ func (p promise) misspeaks(a *answer) []string {
 	if p.text == "" || got == want {
 		return nil
 	}
-	return []string{fmt.Sprintf("it says %q, not %q", got, want)}
+	return []string{fmt.Sprintf("it says %s, not %s", quoted(got), quoted(want))}
+}
+
+// foreign says that an answer has nothing of the service.
+func foreign(a *answer) bool {
+	for name := range a.header {
+		if strings.HasPrefix(name, "X-Llm-") {
+			return false
+		}
+	}
+	return true
 }
 
 // hint is what an operator may do about an answer that is not as promised.
@@ -123,6 +136,10 @@ func (s *scene) hint(a *answer) string {
 		return "Envoy answered by itself: its configuration may be older than the file; write it again with extproc envoy, and look at it with extproc check --envoy"
 	case got != "" && got != s.promise.reason && s.promise.rung != nobody:
 		return s.blame(got)
+	case foreign(a) && a.status == http.StatusNotFound:
+		return "nobody serves this path: Envoy's configuration may be older than the file, or what stands before it does not pass it on"
+	case foreign(a) && a.status < 500:
+		return "what stands before the service has answered: does the gateway need a credential (--header), or is it another?"
 	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden:
 		return s.blame("auth")
 	case a.status == http.StatusNotFound:

@@ -57,7 +57,11 @@ func (r *runner) tenantless() string {
 func (r *runner) cache(ctx context.Context, p policy, s *scene, result *Result) {
 	good := &scene{call: s.call, faults: map[string]string{drill.Any: ""}, promise: p.serves(0, "", s.call.stream)}
 	kept, err := r.marked(ctx, good, result)
-	if err != nil || len(good.promise.compare(kept)) > 0 {
+	if err != nil {
+		r.unmarked(ctx, s, err, result)
+		return
+	}
+	if len(good.promise.compare(kept)) > 0 {
 		result.Outcome, result.Why = Untold, "no good answer of the primary came that could be kept"
 		return
 	}
@@ -77,7 +81,7 @@ func (r *runner) cache(ctx context.Context, p policy, s *scene, result *Result) 
 	})
 	result.Drills = result.Drills[max(0, len(result.Drills)-2):]
 	if a == nil {
-		result.Outcome, result.Why = Untold, fmt.Sprint(err)
+		r.unmarked(ctx, s, err, result)
 		return
 	}
 	r.judge(ctx, p, s, a, result)
@@ -92,7 +96,7 @@ func (r *runner) queue(ctx context.Context, p policy, s *scene, result *Result) 
 	result.Promised = s.promise.String() + fmt.Sprintf(", and the job is done within %s", jobTime+p.patience(false))
 	a, err := r.marked(ctx, s, result)
 	if err != nil {
-		result.Outcome, result.Why = Broken, fmt.Sprintf("%s: the configuration in use refuses the drill: %v", s.where, err)
+		r.unmarked(ctx, s, err, result)
 		return
 	}
 	r.judge(ctx, p, s, a, result)
@@ -115,6 +119,8 @@ func (r *runner) queue(ctx context.Context, p policy, s *scene, result *Result) 
 	})
 	result.Seen += fmt.Sprintf("; job %s: %s with status %d", id, job.State, job.Result.Status)
 	switch {
+	case ctx.Err() != nil:
+		result.Outcome, result.Why = Untold, interrupted
 	case err != nil:
 		result.Outcome, result.Why = Broken, fmt.Sprintf("%s: job %s has not ended: %v", s.where, id, err)
 	case job.State != "done" || job.Result.Status != http.StatusOK:
@@ -141,7 +147,7 @@ func (r *runner) flapping(ctx context.Context, p policy, c call) Result {
 	for range asked {
 		a, err := r.marked(ctx, &s, &result)
 		if err != nil {
-			result.Outcome, result.Why = Broken, fmt.Sprintf("%s: the configuration in use refuses the drill: %v", s.where, err)
+			r.unmarked(ctx, &s, err, &result)
 			return result
 		}
 		if len(up.compare(a)) > 0 {

@@ -2,7 +2,9 @@ package rehearse
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -75,7 +77,7 @@ func (p promise) String() string {
 	}
 	add("%s", p.end)
 	if p.text != "" {
-		add("saying %q", p.text)
+		add("saying %s", quoted(p.text))
 	}
 	if p.begins > 0 {
 		add("beginning within %s", p.begins)
@@ -84,6 +86,15 @@ func (p promise) String() string {
 		add("ending within %s", p.ends)
 	}
 	return strings.Join(say, ", ")
+}
+
+// quoted is a text for a report, as far as somebody would read it: an owner's words are, a model's answer may be longer.
+func quoted(text string) string {
+	const readable = 2000 // bytes
+	if len(text) <= readable {
+		return strconv.Quote(text)
+	}
+	return fmt.Sprintf("%q… (%d bytes)", text[:readable], len(text))
 }
 
 // policy is a chain as its owner wrote it. What it promises is derived here a second time, from the config alone: nothing
@@ -206,6 +217,42 @@ func (p policy) silence(f drill.Fault, stream bool) time.Duration {
 
 // late faults begin as a good answer.
 func late(f drill.Fault) bool { return f.Streamed && !f.Hidden }
+
+// dear says that budget.max_premium may keep out a fallback among names, "" where it keeps out none: one of its prices is
+// that much higher than the primary's, and how much each of them weighs depends on the request.
+func (p policy) dear(names []string) string {
+	first, most := p.Rungs[0].Target, p.Budget.MaxPremium
+	for _, r := range p.Rungs[1:] {
+		for _, m := range r.All() {
+			if slices.Contains(names, m.Target.Name) && most > 0 && exceeds(m.Target.Price, most, first.Price) {
+				return fmt.Sprintf("%s may keep out %s, which can cost more than %g times what %s does", p.at("budget.max_premium"), m.Target.Name, most, first.Name)
+			}
+		}
+	}
+	return ""
+}
+
+// exceeds says that one of a's prices at its dearest tier is more than most times that of b.
+func exceeds(a config.Price, most float64, b config.Price) bool {
+	dearest := func(p config.Price) float64 {
+		return slices.Max(append(slices.Collect(maps.Values(p.Tiers)), 1))
+	}
+	over := dearest(a) / (most * dearest(b))
+	return a.Input*over > b.Input || a.Output*over > b.Output || a.CacheRead*over > b.CacheRead || a.CacheWrite*over > b.CacheWrite
+}
+
+// alone says that nobody else may answer for the primary.
+func (p policy) alone() bool {
+	if len(p.Rungs) == 1 {
+		return len(p.Rungs[0].All()) == 1
+	}
+	for i := 1; i < len(p.Rungs); i++ {
+		if p.dear(p.rung(i)) == "" {
+			return false
+		}
+	}
+	return true
+}
 
 // passes says that the client sees the fault, by the chain's commit policy.
 func (p policy) passes(f drill.Fault, stream bool) bool {

@@ -163,3 +163,34 @@ func TestScenesThatCannotBePlayedSayWhy(t *testing.T) {
 		})
 	}
 }
+
+func TestAFallbackThatMayCostTooMuchPromisesNothing(t *testing.T) {
+	const priced = `
+providers: {a: {api: anthropic, endpoint: "https://a.example", auth: {none: true}}}
+targets:
+  a/x: {provider: a, model: x, price: {input: 1, output: 5}}
+  a/same: {provider: a, model: same, model_family: x, price: {input: 2, output: 10}}
+  a/output: {provider: a, model: output, model_family: x, price: {input: 1, output: 11}}
+  a/tier: {provider: a, model: tier, model_family: x, price: {input: 1, output: 5, tiers: {fast: 6}}}
+chains: {chat: {select: header, targets: [a/x, %s], budget: {usd: 1, window: 1h%s}}}
+`
+	for _, row := range []struct {
+		fallback, bound string
+		dear            bool
+	}{
+		{"a/same", ", max_premium: 2", false},
+		{"a/output", ", max_premium: 2", true},
+		{"a/tier", ", max_premium: 2", true},
+		{"a/tier", ", max_premium: 6", false},
+		{"a/tier", "", false},
+	} {
+		cfg, err := config.Parse("f.yaml", fmt.Appendf(nil, priced, row.fallback, row.bound))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := policyOf(cfg, cfg.Chains[0])
+		if why := p.dear(p.rung(1)); (why != "") != row.dear || p.alone() != row.dear || p.dear(p.rung(0)) != "" {
+			t.Errorf("dear, alone with %s%s = %q, %t, want %t", row.fallback, row.bound, why, p.alone(), row.dear)
+		}
+	}
+}

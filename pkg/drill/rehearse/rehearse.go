@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -40,9 +41,10 @@ type runner struct {
 	o     Options
 	stack *stack
 
-	// mu guards the field below and calls of o.Told.
+	// mu guards the fields below and calls of o.Told.
 	mu      sync.Mutex
 	results []Result
+	lost    error // why the admin listener could not be asked, the first time
 }
 
 // Run rehearses. The report is whole even where ctx ends early; an error says that there was nothing to rehearse with.
@@ -55,7 +57,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		gateway: strings.TrimSuffix(o.Gateway, "/"), admin: strings.TrimSuffix(o.Admin, "/"), token: o.Token, header: o.Header,
 		calls: client(o.Calls), asks: client(o.Asks),
 	}}
-	report := &Report{Began: time.Now(), File: o.Config.File, Hash: o.Config.Hash, Gateway: o.Gateway}
+	report := &Report{Began: time.Now(), File: o.Config.File, Hash: o.Config.Hash, Gateway: redacted(o.Gateway)}
 	if err := r.ready(ctx); err != nil {
 		return nil, err
 	}
@@ -63,8 +65,18 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, ch := range chains {
 		r.chain(ctx, ch)
 	}
+	r.accountable(ctx)
 	report.Results, report.Ended, report.Interrupted = r.results, time.Now(), ctx.Err() != nil
 	return report, nil
+}
+
+// redacted is a URL for a report, which has no password.
+func redacted(gateway string) string {
+	u, err := url.Parse(gateway)
+	if err != nil {
+		return ""
+	}
+	return u.Redacted()
 }
 
 func client(c *http.Client) *http.Client {
@@ -129,17 +141,45 @@ func (r *runner) compareHash(ctx context.Context, report *Report) {
 	r.add(result)
 }
 
-// absentSecret says which of the providers' secrets is not here.
+// absentSecret says which of the secrets is not here.
 func absentSecret(cfg *config.Config) error {
+	secrets := []config.Secret{cfg.Server.AdminToken}
 	for _, p := range cfg.Providers {
-		if _, err := p.Auth.Secret.Value(); err != nil && p.Auth.Secret.Ref() != "" {
+		secrets = append(secrets, p.Auth.Secret)
+	}
+	for _, ch := range cfg.Chains {
+		if ch.Queue.Notify != nil {
+			secrets = append(secrets, ch.Queue.Notify.Secret)
+		}
+	}
+	for _, s := range secrets {
+		if _, err := s.Value(); err != nil && s.Ref() != "" {
 			return err
 		}
 	}
-	if _, err := cfg.Server.AdminToken.Value(); err != nil && cfg.Server.AdminToken.Ref() != "" {
-		return err
-	}
 	return nil
+}
+
+// lose notes that the admin listener could not be asked.
+func (r *runner) lose(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.lost == nil {
+		r.lost = err
+	}
+}
+
+// accountable says that the service was there all the time: what it did not tell is otherwise merely not possible, and a
+// service that dies in the middle would pass.
+func (r *runner) accountable(ctx context.Context) {
+	if r.lost == nil || ctx.Err() != nil {
+		return
+	}
+	r.add(Result{
+		Name: "the admin listener answers throughout", Where: "server.admin", Promised: fmt.Sprintf("an answer within %s to all that the drill asks", patience),
+		Seen: r.lost.Error(), Outcome: Broken, Began: time.Now(),
+		Why: fmt.Sprintf("server.admin: it could not be asked: %v; does the service still run?", r.lost),
+	})
 }
 
 func (r *runner) add(results ...Result) {
@@ -218,6 +258,9 @@ func (r *runner) play(ctx context.Context, p policy, s *scene) (result Result) {
 	result = Result{Chain: p.Name, Name: s.name, Call: s.call.String(), Where: s.where, Promised: s.promise.String(), Began: time.Now()}
 	defer func() { result.Took = time.Since(result.Began) }()
 	why := s.skip
+	if why == "" && s.accept == "queue" {
+		why = r.tenantless()
+	}
 	if why == "" {
 		why = r.unfit(ctx, p, s.needs)
 	}
@@ -225,14 +268,28 @@ func (r *runner) play(ctx context.Context, p policy, s *scene) (result Result) {
 		result.Outcome, result.Why = Untold, why
 		return result
 	}
-	a, err := r.marked(ctx, s, &result)
-	if err != nil {
-		result.Outcome, result.Why = Broken, fmt.Sprintf("%s: the configuration in use refuses the drill: %v", s.where, err)
-		return result
+	if a, err := r.marked(ctx, s, &result); err != nil {
+		r.unmarked(ctx, s, err, &result)
+	} else {
+		r.judge(ctx, p, s, a, &result)
 	}
-	r.judge(ctx, p, s, a, &result)
 	return result
 }
+
+// unmarked says why there was no token for a request.
+func (r *runner) unmarked(ctx context.Context, s *scene, err error, result *Result) {
+	switch told := (refusal{}); {
+	case ctx.Err() != nil:
+		result.Outcome, result.Why = Untold, interrupted
+	case !errors.As(err, &told):
+		r.lose(err)
+		result.Outcome, result.Why = Untold, fmt.Sprintf("the admin listener cannot be asked: %v", err)
+	default:
+		result.Outcome, result.Why = Broken, fmt.Sprintf("%s: the configuration in use refuses the drill: %v", s.where, err)
+	}
+}
+
+const interrupted = "the drill was interrupted"
 
 // marked makes the request of a scene, and notes which drill it was.
 func (r *runner) marked(ctx context.Context, s *scene, result *Result) (*answer, error) {
@@ -256,10 +313,10 @@ func (r *runner) judge(ctx context.Context, p policy, s *scene, a *answer, resul
 		return
 	}
 	if ctx.Err() != nil {
-		result.Outcome, result.Why = Untold, "the drill was interrupted"
+		result.Outcome, result.Why = Untold, interrupted
 		return
 	}
-	why := r.unfit(ctx, p, s.needs)
+	why := or(r.unfit(ctx, p, s.needs), p.dear(s.promise.targets))
 	if s.overtaken != nil && len(s.overtaken.compare(a)) == 0 {
 		why = "the machine was too busy: the connection's end came before the content had been passed on"
 	}
@@ -274,8 +331,15 @@ func (r *runner) judge(ctx context.Context, p policy, s *scene, a *answer, resul
 // unfit says why targets cannot show what they would do, "" where they can.
 func (r *runner) unfit(ctx context.Context, p policy, targets []string) string {
 	m, err := r.stack.metrics(ctx)
-	if err != nil {
+	switch {
+	case ctx.Err() != nil:
+		return interrupted
+	case err != nil:
+		r.lose(err)
 		return fmt.Sprintf("whether its targets are fit is not known: %v", err)
+	}
+	if state, _ := m.of("budget_state", "chain", p.Name); state > 0 {
+		return fmt.Sprintf("the budget of %s is at its limit, or at the soft one", p.Name)
 	}
 	if on, _ := m.of("drill_active", "chain", p.Name); on > 0 {
 		return "another drill runs on this chain"

@@ -2,6 +2,7 @@ package rehearse
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -71,7 +72,12 @@ func (r *Report) Count(o Outcome) int {
 
 // Passed says that all was tried that can be tried here, and that no promise was broken.
 func (r *Report) Passed() bool {
-	return !r.Interrupted && r.Count(Broken) == 0 && r.Count(Kept) > 0
+	return !r.Interrupted && r.Count(Broken) == 0 && r.shown()
+}
+
+// shown says that a chain has kept a promise: what the stack as a whole keeps shows nothing of any.
+func (r *Report) shown() bool {
+	return slices.ContainsFunc(r.Results, func(one Result) bool { return one.Chain != "" && one.Outcome == Kept })
 }
 
 // Verdict is the whole in a sentence.
@@ -83,7 +89,7 @@ func (r *Report) Verdict() string {
 		return "interrupted: " + say
 	case r.Count(Broken) > 0:
 		return "the drill has failed: " + say
-	case r.Count(Kept) == 0:
+	case !r.shown():
 		return "the drill has shown nothing: " + say
 	}
 	return "the drill has passed: " + say

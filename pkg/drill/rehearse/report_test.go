@@ -80,22 +80,44 @@ func TestADrillPassesOnlyWhereSomethingWasShownAndNothingBroken(t *testing.T) {
 		interrupted bool
 		passed      bool
 		verdict     string
+		stack       bool // has kept a promise, too
 	}{
-		{"all kept", []Outcome{Kept, Kept}, false, true, "the drill has passed: 2 promises kept"},
-		{"some not possible", []Outcome{Kept, Untold}, false, true, "the drill has passed: 1 promises kept, 0 broken, 1 not possible here"},
-		{"one broken", []Outcome{Kept, Broken}, false, false, "the drill has failed"},
-		{"none possible", []Outcome{Untold}, false, false, "the drill has shown nothing"},
-		{"nothing at all", nil, false, false, "the drill has shown nothing"},
-		{"not to its end", []Outcome{Kept}, true, false, "interrupted: "},
+		{"all kept", []Outcome{Kept, Kept}, false, true, "the drill has passed: 2 promises kept", false},
+		{"some not possible", []Outcome{Kept, Untold}, false, true, "the drill has passed: 1 promises kept, 0 broken, 1 not possible here", false},
+		{"one broken", []Outcome{Kept, Broken}, false, false, "the drill has failed", false},
+		{"none possible", []Outcome{Untold}, false, false, "the drill has shown nothing", false},
+		{"nothing at all", nil, false, false, "the drill has shown nothing", false},
+		{"not to its end", []Outcome{Kept}, true, false, "interrupted: ", false},
+		{"none but that of the configuration", []Outcome{Untold}, false, false, "the drill has shown nothing: 1 promises kept", true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := &Report{Interrupted: row.interrupted}
 			for _, o := range row.outcomes {
-				r.Results = append(r.Results, Result{Outcome: o})
+				r.Results = append(r.Results, Result{Chain: "chat", Outcome: o})
+			}
+			if row.stack {
+				r.Results = append(r.Results, Result{Name: "the configuration", Outcome: Kept})
 			}
 			if got := r.Verdict(); r.Passed() != row.passed || !strings.HasPrefix(got, row.verdict) {
 				t.Errorf("Passed(), Verdict() of %v = %t, %q, want %t, %q", row.outcomes, r.Passed(), got, row.passed, row.verdict)
 			}
 		})
+	}
+}
+
+// A CI server reads the file and not the exit code.
+func TestAFileOfADrillThatHasNotPassedHasAFailure(t *testing.T) {
+	for _, r := range []*Report{
+		{Interrupted: true, Results: []Result{{Chain: "chat", Outcome: Kept}}},
+		{Results: []Result{{Chain: "chat", Outcome: Untold}}},
+		{},
+	} {
+		var out strings.Builder
+		if err := r.JUnit(&out); err != nil {
+			t.Fatal(err)
+		}
+		if want := `<failure message="` + r.Verdict(); !strings.Contains(out.String(), want) || !strings.Contains(out.String(), ` failures="1"`) {
+			t.Errorf("JUnit() lacks %s:\n%s", want, out.String())
+		}
 	}
 }

@@ -27,7 +27,7 @@ func (r *runner) share(ctx context.Context, p policy, c call) {
 	c.prompt = usual
 	l := &live{runner: r, p: p, call: c}
 	why := r.unfit(ctx, p, p.names(0, len(p.Rungs)))
-	if why == "" && len(p.Rungs) == 1 && len(p.Rungs[0].All()) == 1 {
+	if why == "" && p.alone() {
 		why = "its clients would have nobody else to answer them"
 	}
 	if why == "" {
@@ -55,7 +55,8 @@ func (l *live) begin(ctx context.Context) string {
 	}
 	l.depth, l.from = m.depth(l.p.Name), time.Now()
 	var plan struct{ ID string }
-	err = l.stack.told(ctx, http.MethodPost, "/drills", wish{
+	// Who is interrupted here must know the plan's id all the same, or nobody stops it.
+	err = l.stack.told(context.WithoutCancel(ctx), http.MethodPost, "/drills", wish{
 		Chain: l.p.Name, Faults: l.p.all(1, l.p.failing().Name), Share: l.o.Share, For: l.o.For.String(),
 	}, &plan)
 	if err != nil {
@@ -122,7 +123,7 @@ func (l *live) opens(ctx context.Context) (result Result) {
 	result.Seen = fmt.Sprintf("%d requests of the drill's own; the breaker opened", l.asked)
 	switch {
 	case ctx.Err() != nil:
-		result.Seen, result.Outcome, result.Why = "", Untold, "the drill was interrupted"
+		result.Seen, result.Outcome, result.Why = "", Untold, interrupted
 	case l.refused != nil:
 		result.Seen, result.Outcome, result.Why = l.refused.Error(), Broken, fmt.Sprintf("chains.%s: %v", l.p.Name, l.refused)
 	case gone && time.Since(l.from) < l.o.For-time.Second:
@@ -142,6 +143,7 @@ func (l *live) opens(ctx context.Context) (result Result) {
 func (l *live) closes(ctx context.Context) (result Result) {
 	primary := l.p.Rungs[0].Target
 	bound := l.back()
+	l.refused = nil // what became of a request before has been told
 	result = Result{
 		Chain: l.p.Name, Name: "the drill is over: the breaker closes, the primary serves, and the queue is as it was", Outcome: Kept,
 		Where: "targets." + primary.Name + ".breaker.open_for", Began: time.Now(),
@@ -175,7 +177,7 @@ func (l *live) closes(ctx context.Context) (result Result) {
 	}
 	switch {
 	case ctx.Err() != nil:
-		result.Outcome, result.Why = Untold, "the drill was interrupted"
+		result.Outcome, result.Why = Untold, interrupted
 	case err != nil:
 		result.Seen, result.Outcome = err.Error(), Broken
 		result.Why = fmt.Sprintf("%s: %v", result.Where, err)

@@ -59,6 +59,7 @@ func (s *stack) ask(ctx context.Context, c call, mark, accept string, begins, en
 			req.Header.Set(name, value)
 		}
 	}
+	req.Host = s.header.Get("Host") // "" is the URL's
 	if c.pick {
 		req.Header.Set("x-llm-chain", c.chain)
 	}
