@@ -41,6 +41,7 @@ func serveFloor(ctx context.Context, args []string, _, _ io.Writer) error {
 		grpc.InitialWindowSize(256<<10),
 		grpc.InitialConnWindowSize(16<<20),
 		grpc.MaxRecvMsgSize(40<<20),
+		grpc.NumStreamWorkers(64),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 100 * time.Millisecond, PermitWithoutStream: true}),
 	)
 	s := &floor{clusters: strings.Split(*clusters, ",")}

@@ -164,8 +164,8 @@ func TestADrillThatHurtsClientsStopsByItself(t *testing.T) {
 			t.Fatalf("after %d requests the drill still hurts", i)
 		}
 		if a.status == http.StatusOK {
-			if i < 20 {
-				t.Errorf("the drill ended after %d failures, want 20 at least: fewer say nothing", i)
+			if i < 10 || i > 20 {
+				t.Errorf("the drill ended after %d failures, want more than half of 20: those still to come count as good", i)
 			}
 			break
 		}

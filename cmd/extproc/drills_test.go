@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"understudy/pkg/admin"
+	"understudy/pkg/chain"
 	"understudy/pkg/config"
 	"understudy/pkg/drill"
 	"understudy/pkg/processor"
@@ -23,19 +24,23 @@ func TestATallySaysOnceThatTooManyRequestsFail(t *testing.T) {
 		wants int // how often it says so
 	}{
 		{"all is well", 0.05, func(add func(int, bool)) { times(100, func(i int) { add(0, false) }) }, 0},
-		{"too few to say anything", 0.05, func(add func(int, bool)) { times(judgedFrom-1, func(i int) { add(0, true) }) }, 0},
+		{"one of a few", 0.05, func(add func(int, bool)) { times(judgedFrom-1, func(i int) { add(0, i == 3) }) }, 0},
+		{"a few that all fail", 0.05, func(add func(int, bool)) { times(2, func(i int) { add(0, true) }) }, 1},
+		{"a few that all fail where many may", 0.5, func(add func(int, bool)) { times(judgedFrom/2, func(i int) { add(0, true) }) }, 0},
+		{"the first failure, where none may be", 0, func(add func(int, bool)) { times(1, func(i int) { add(0, true) }) }, 1},
 		{"all fail", 0.05, func(add func(int, bool)) { times(3*judgedFrom, func(i int) { add(0, true) }) }, 1},
 		{"as many as may", 0.5, func(add func(int, bool)) { times(100, func(i int) { add(0, i%2 == 1) }) }, 0},
 		{"one more", 0.5, func(add func(int, bool)) {
 			times(100, func(i int) { add(0, i%2 == 1) })
 			times(1, func(i int) { add(1, true) })
 		}, 1},
-		{"failures that are long over", 0.05, func(add func(int, bool)) {
-			times(judgedFrom-1, func(i int) { add(0, true) })
+		{"failures that are long over", 0.5, func(add func(int, bool)) {
+			times(judgedFrom/2, func(i int) { add(0, true) })
 			times(judgedFrom, func(i int) { add(judgedOver, false) })
 		}, 0},
 		{"a few at a time", 0.05, func(add func(int, bool)) { times(30, func(i int) { add(i/3, true) }) }, 1},
-		{"too seldom for ten seconds", 0.05, func(add func(int, bool)) { times(60, func(i int) { add(i, true) }) }, 0},
+		{"seldom", 0.05, func(add func(int, bool)) { times(60, func(i int) { add(3*i, i%9 == 0) }) }, 1},
+		{"seldom, and seldom failing", 0.05, func(add func(int, bool)) { times(60, func(i int) { add(3*i, i%judgedFrom == 0) }) }, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			tally, told := &tally{}, 0
@@ -75,12 +80,14 @@ func TestPlansOfCallers(t *testing.T) {
 		want   string // in the error; "" is none
 	}{
 		{"one for clients", false, `{"chain":"main","faults":{"a/m":"reset"},"share":0.5,"for":"5m"}`, ""},
+		{"another one for clients meanwhile", false, `{"chain":"main","faults":{"a/m":"hang"},"share":1}`, "stop that first"},
 		{"one for marked requests", true, `{"chain":"main","faults":{"a/m":"cut"}}`, ""},
 		{"no JSON", false, `chain: main`, "this is no plan"},
 		{"no time", false, `{"chain":"main","faults":{"a/m":"reset"},"share":1,"for":"soon"}`, "for: "},
 		{"for ever", false, `{"chain":"main","faults":{"a/m":"reset"},"share":1,"for":"25h"}`, "within 1h0m0s"},
 		{"no share of clients", false, `{"chain":"main","faults":{"a/m":"reset"}}`, "say which part of the traffic"},
 		{"a share of marked requests", true, `{"chain":"main","faults":{"a/m":"reset"},"share":1}`, "for the requests that carry it"},
+		{"a word that means nothing", false, `{"chain":"main","faults":{"a/m":"reset"},"share":0.5,"max_error":0.01}`, `unknown field "max_error"`},
 		{"another chain", true, `{"chain":"man","faults":{"a/m":"reset"}}`, `no chain is named "man"`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -169,6 +176,72 @@ func TestADrillIsStoppedOnceAndForAll(t *testing.T) {
 	}
 	if err != nil || kept.Until.After(time.Now()) {
 		t.Errorf("the store has %+v, %v, want what tells other replicas that it is over", kept, err)
+	}
+}
+
+// A drill is stopped through any replica, also one that hears of it a moment later.
+func TestADrillIsStoppedWhereNobodyHasHeardOfIt(t *testing.T) {
+	s := rehearsing(t)
+	plan := begun(t, s, "")
+	deaf := &drills{processor: s.processor, plans: s.drills.plans, log: s.drills.log, known: map[string]*drill.Plan{}}
+	if err := deaf.Stop(t.Context(), "another"); !errors.Is(err, admin.ErrUnknown) {
+		t.Errorf("Stop(another) = %v, want ErrUnknown", err)
+	}
+	if err := deaf.Stop(t.Context(), plan.ID); err != nil {
+		t.Errorf("Stop() = %v, want nil", err)
+	}
+	s.soon(t, func() bool { p := s.drills.heard(plan.ID); return p != nil && !p.Until.After(time.Now()) })
+}
+
+// The store was away when a drill was stopped here: what it still has must not begin the drill again, neither here nor on
+// other replicas.
+func TestADrillThatHasEndedHereIsNotBegunAgainByTheStore(t *testing.T) {
+	s := rehearsing(t)
+	plan := begun(t, s, "")
+	old, err := json.Marshal(plan)
+	if err == nil {
+		err = s.drills.Stop(t.Context(), plan.ID)
+	}
+	if err == nil {
+		_, err = s.drills.plans.Put(t.Context(), "main", old, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.soon(t, func() bool {
+		if s.processor.Drilling("main") != nil {
+			t.Fatal("the drill has begun again")
+		}
+		e, err := s.drills.plans.Get(t.Context(), "main")
+		kept := &drill.Plan{}
+		return err == nil && json.Unmarshal(e.Value, kept) == nil && !kept.Until.After(time.Now())
+	})
+}
+
+func TestWhatCallersSayOfErrorsHolds(t *testing.T) {
+	for more, want := range map[string]float64{"": 0.05, `,"max_errors":0`: 0, `,"max_errors":0.2`: 0.2} {
+		if got := begun(t, rehearsing(t), more).MaxErrors; got != want {
+			t.Errorf("a plan with %q ends at %v, want %v", more, got, want)
+		}
+	}
+}
+
+func TestWhichExchangesOfADrillHaveFailed(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		r    processor.Record
+		want bool
+	}{
+		{"an error", processor.Record{Outcome: "failed"}, true},
+		{"a client that left while a fault hung", processor.Record{Outcome: "canceled", Drill: "D", Fault: "hang"}, true},
+		{"a client that left after a fault", processor.Record{Outcome: "canceled", Drill: "D", Past: []chain.Past{{}}}, true},
+		{"a client that left though nothing was played", processor.Record{Outcome: "canceled"}, false},
+		{"a client that left within an answer", processor.Record{Outcome: "canceled", Drill: "D", Past: []chain.Past{{}}, Committed: time.Now()}, false},
+		{"a degraded answer, which was promised", processor.Record{Outcome: "degraded", Drill: "D", Fault: "hang"}, false},
+	} {
+		if got := failed(&row.r); got != row.want {
+			t.Errorf("%s: failed() = %t, want %t", row.name, got, row.want)
+		}
 	}
 }
 

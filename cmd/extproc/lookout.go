@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,8 @@ const (
 	keptEvents   = 50
 	// maxWord is what is kept of a word that a client or a provider has said, in bytes.
 	maxWord = 120
+	// maxText is what is kept of a text of ours, in bytes: a file can have a fault in each of its lines.
+	maxText = 4 << 10
 )
 
 // lookout remembers what has happened lately, for the status page.
@@ -104,7 +107,7 @@ func (l *lookout) failover(r *processor.Record) (f admin.Failover, ok bool) {
 	}
 	f = admin.Failover{
 		At: r.End.UTC(), Chain: r.Chain, Exchange: word(cmp.Or(r.ID, r.RequestID)), Outcome: r.Outcome, Mode: r.Mode, Why: r.Reason,
-		Attempts: r.Attempts, Took: r.End.Sub(r.Start).Milliseconds(), Drill: r.Drill,
+		Attempts: r.Attempts, Took: max(0, r.End.Sub(r.Start).Milliseconds()), Drill: r.Drill,
 	}
 	if r.Outcome == "fallback" {
 		f.To = r.Target
@@ -165,10 +168,17 @@ func (l *lookout) reloaded(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		l.config.OK, l.config.Error, l.config.Tried = false, err.Error(), &now
+		l.config.OK, l.config.Error, l.config.Tried = false, text(err.Error()), &now
 		return
 	}
 	l.config = admin.Config{Loaded: now, OK: true}
+	l.forget(l.book())
+}
+
+// forget forgets what is of no config any more, also where nobody looks. Caller holds mu.
+func (l *lookout) forget(c *config.Config) {
+	maps.DeleteFunc(l.verdicts, func(target string, _ *ring[admin.Verdict]) bool { return c.Targets[target] == nil })
+	maps.DeleteFunc(l.traffic, func(name string, _ *flow) bool { return c.ChainNamed(name) == nil })
 }
 
 // ring keeps the latest of what is added, as many as most says.
@@ -264,6 +274,14 @@ func (t *flow) sum(now time.Time, rungs int) sums {
 		}
 	}
 	return sum
+}
+
+// text is the beginning of a text of ours.
+func text(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxText], "") + "…"
 }
 
 // word is a piece of what somebody else has said, without the rest of it in memory.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -164,4 +165,26 @@ func BenchmarkLookout(b *testing.B) {
 			l.Exchange(r)
 		}
 	})
+}
+
+func TestWhatAReloadTakesAwayIsForgottenThoughNobodyLooks(t *testing.T) {
+	l, _ := lookoutOf(t)
+	gone := record("served", 0)
+	gone.Chain = "gone"
+	l.Exchange(gone)
+	l.Exchange(record("served", 0))
+	l.Attempt("gone/m", classify.Verdict{Class: classify.OK})
+	l.Attempt("a/m", classify.Verdict{Class: classify.OK})
+	l.reloaded(nil)
+	if len(l.traffic) != 1 || l.traffic["main"] == nil || len(l.verdicts) != 1 || l.verdicts["a/m"] == nil {
+		t.Errorf("after a reload traffic of %d chains and verdicts of %d targets are kept, want those of the config alone", len(l.traffic), len(l.verdicts))
+	}
+}
+
+func TestAFileWithAFaultInEachLineFillsNoPage(t *testing.T) {
+	l, c := lookoutOf(t)
+	l.reloaded(errors.New(strings.Repeat("é", maxText)))
+	if got := l.seen(c).Config; got.OK || len(got.Error) > maxText+len("…") || !strings.HasPrefix(got.Error, "éé") {
+		t.Errorf("config = %.50v…, %d bytes, want the beginning of the error", got, len(got.Error))
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"understudy/pkg/admin"
@@ -59,8 +60,7 @@ func (a *app) status() admin.Status {
 func (l *lookout) show(s *admin.Status, c *config.Config) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.verdicts, func(target string, _ *ring[admin.Verdict]) bool { return c.Targets[target] == nil })
-	maps.DeleteFunc(l.traffic, func(name string, _ *flow) bool { return c.ChainNamed(name) == nil })
+	l.forget(c)
 	s.Config = l.config
 	s.Config.File, s.Config.Hash = c.File, c.Hash
 	s.Failovers, s.Transitions = l.failovers.latest(), l.transitions.latest()
@@ -112,15 +112,19 @@ func (a *app) chain(p *chain.Plan, queues map[string]queue.Stats) admin.Chain {
 }
 
 // learnBudgets hears from the store what was spent of the chains' budgets: a replica that has served nothing for a while
-// does not know. Those of tenants it knows as they come.
+// does not know. Those of tenants it knows as they come. All are asked at once: of many, the last would never have a turn.
 func (a *app) learnBudgets(c *config.Config) {
 	ctx, cancel := context.WithTimeout(context.Background(), statusPatience)
 	defer cancel()
+	var wg sync.WaitGroup
 	for _, ch := range c.Chains {
 		if ch.Budget.USD > 0 && !ch.Budget.Tenant {
-			_ = a.ledger.money.Meter.Load(ctx, budget.Key{Chain: ch.Name}, ch.Budget) // the page then shows what is known here
+			wg.Go(func() {
+				_ = a.ledger.money.Meter.Load(ctx, budget.Key{Chain: ch.Name}, ch.Budget) // the page then shows what is known here
+			})
 		}
 	}
+	wg.Wait()
 }
 
 func (a *app) budget(c *config.Chain) *admin.Budget {

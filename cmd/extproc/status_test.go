@@ -5,16 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"understudy/pkg/admin"
 	"understudy/pkg/chain/breaker"
+	"understudy/pkg/classify"
+	"understudy/pkg/config"
 )
 
 // post asks the admin listener for a change, with a token where there is one.
@@ -228,4 +233,59 @@ func TestAnOpenPageDoesNotKeepTheServiceFromStopping(t *testing.T) {
 	}
 	defer resp.Body.Close()
 	s.end() // fails where the listener cannot be closed in time
+}
+
+// Who sends half a request to the admin listener does not make a stop slower, nor a failure.
+func TestAStopDoesNotWaitForHalfARequest(t *testing.T) {
+	dir := folder(t)
+	s := begin(t, dir, embedded(dir))
+	conn, err := net.Dial("tcp", s.adminListener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// The answer to Expect says that the handler waits for the body.
+	_, err = io.WriteString(conn, "POST /operate HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+	if err == nil {
+		_, err = io.ReadFull(conn, make([]byte, len("HTTP/1.1 100")))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.end() // fails where stop does
+}
+
+// What is shown is gathered while configs come and go, and while requests end.
+func TestTheStatusIsGatheredWhileAllChanges(t *testing.T) {
+	dir := folder(t)
+	s := begin(t, dir, embedded(dir))
+	defer s.end()
+	full, small := s.processor.Book().Config, *s.processor.Book().Config
+	small.Chains, small.Targets = nil, map[string]*config.Target{}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	forever := func(f func()) {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				f()
+			}
+		})
+	}
+	forever(func() { s.processor.Use(&small, nil); s.lookout.reloaded(nil); s.processor.Use(full, nil) })
+	forever(func() { s.lookout.Exchange(record("fallback", 1)); s.drills.Exchange(record("failed", -1)) })
+	forever(func() {
+		s.lookout.Attempt("a/m", classify.Verdict{Class: classify.Overloaded})
+		s.lookout.Transition(breaker.Transition{Target: "a/m"})
+		s.lookout.forced("a/m", breaker.Released, breaker.ForcedOpen)
+	})
+	for range 50 {
+		for _, path := range []string{"/", "/api/status", "/metrics"} {
+			if code, text := s.get(path); code != http.StatusOK {
+				t.Errorf("GET %s = %d %s, want 200", path, code, text)
+			}
+		}
+	}
+	cancel()
+	wg.Wait()
+	s.processor.Use(full, nil)
 }

@@ -43,13 +43,14 @@ func planned(f func(ctx context.Context, plan []byte) ([]byte, error)) http.Hand
 	}
 }
 
-// told answers a change: with what came of it, or with why nothing has changed.
+// told answers a change: with what came of it, with why nothing has changed or, where a store did not answer, with that: it
+// may have what it has not confirmed.
 func told(w http.ResponseWriter, err error, out []byte) {
 	switch {
 	case errors.Is(err, ErrUnknown), errors.Is(err, ErrRefused):
 		say(w, statusOf(err), err.Error())
 	case err != nil:
-		say(w, statusOf(err), "nothing has changed: "+err.Error())
+		say(w, statusOf(err), "this is not certainly done: "+err.Error())
 	case out == nil:
 		say(w, http.StatusOK, "ok")
 	default:

@@ -48,7 +48,7 @@ func TestDrillsAreBegunMarkedAndStopped(t *testing.T) {
 		{"a drill is stopped", "POST", "/drills/D/stop", "", "", nil, 200, "ok", "stop D"},
 		{"one that nobody knows", "POST", "/drills/E/stop", "", "", ErrUnknown, 404, ErrUnknown.Error(), "stop E"},
 		{"a plan that cannot be", "POST", "/drills", "{}", "", refused, 400, `no chain is named "x"`, "begin {}"},
-		{"a store that does not answer", "POST", "/drills", "{}", "", errors.New("no store"), 503, "nothing has changed: no store", "begin {}"},
+		{"a store that does not answer", "POST", "/drills", "{}", "", errors.New("no store"), 503, "this is not certainly done: no store", "begin {}"},
 		{"a plan without end", "POST", "/drills", strings.Repeat("x", maxPlan+1), "", nil, 413, "at most 64 KiB", ""},
 		{"somebody only looks", "GET", "/drills", "", "", nil, 405, "", ""},
 		{"the token is right", "POST", "/drills", "{}", "t", nil, 201, "", "begin {}"},

@@ -12,15 +12,21 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 )
 
 // policy lets a page load its own style sheet and script, ask for its own events and send its own forms: nothing else,
 // and nothing that stands in the page itself, so that no text in it can act.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// guarded adds to every answer what keeps browsers from doing more with it than is meant.
+// requestBound ends a request whose body does not come, and an answer that is not read: neither may be kept for ever by
+// who has no business here, nor hold up the end of the process.
+const requestBound = 30 * time.Second
+
+// guarded adds to every answer what keeps browsers from doing more with it than is meant, and bounds its time.
 func guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		bound(w, r)
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
@@ -32,6 +38,14 @@ func guarded(next http.Handler) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		next.ServeHTTP(w, r)
 	})
+}
+
+func bound(w http.ResponseWriter, r *http.Request) {
+	rc, until := http.NewResponseController(w), time.Now().Add(requestBound)
+	_ = rc.SetWriteDeadline(until) // where it is not supported, nothing is behind that could hang
+	if r.ContentLength != 0 {
+		_ = rc.SetReadDeadline(until)
+	}
 }
 
 // trusted lets through who shows the token, and where none is configured, who is on this machine: not a web page that

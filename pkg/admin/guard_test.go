@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestWhoMayReadThePages(t *testing.T) {
@@ -141,6 +142,7 @@ func TestWithoutATokenOverTheNetworkThereAreNoForms(t *testing.T) {
 func TestWhatFormsAskFor(t *testing.T) {
 	drill := url.Values{"do": {"drill"}, "chain": {"chain-0"}, "target": {"*"}, "fault": {"reset"}, "share": {"5"}, "seconds": {"60"}, "max_errors": {"10"}}
 	words := url.Values{"do": {"drill"}, "share": {"a"}, "seconds": {""}, "max_errors": {"1"}}
+	nan := url.Values{"do": {"drill"}, "share": {"NaN"}, "seconds": {"Inf"}, "max_errors": {"1"}}
 	rows := []struct {
 		fields      url.Values
 		want        int
@@ -154,6 +156,7 @@ func TestWhatFormsAskFor(t *testing.T) {
 		{drill, 303, `begin {"chain":"chain-0","faults":{"*":"reset"},"share":0.05,"for":"1m0s","max_errors":0.1}`, "/?done=drill"},
 		{url.Values{"do": {"stop"}, "drill": {"DRILL1"}}, 303, "stop DRILL1", "/?done=stop"},
 		{words, 400, "", "share: must be a number"},
+		{nan, 400, "", "share: must be a number"},
 		{url.Values{"do": {""}}, 400, "", "choose what is to be done"},
 		{url.Values{"do": {"<b>"}}, 400, "", "choose what is to be done"},
 	}
@@ -195,3 +198,35 @@ func TestTheFormsAskForTheTokenWhereThereIsOne(t *testing.T) {
 		t.Error("GET /operate?target= does not choose the target")
 	}
 }
+
+// Who sends half a form, or reads no answer, would otherwise keep a connection, and the end of the process.
+func TestABodyThatDoesNotComeAndAnAnswerThatIsNotReadAreBounded(t *testing.T) {
+	for _, row := range []struct {
+		name, method, path, body string
+		reads                    bool
+	}{
+		{"a form", http.MethodPost, "/operate", "form=", true},
+		{"a call whose body nobody reads", http.MethodPost, "/chains/x/off", "x", true},
+		{"a page", http.MethodGet, "/", "", false},
+		{"metrics", http.MethodGet, "/metrics", "", false},
+		{"what there is not", http.MethodGet, "/none", "", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := serve(sample(4, 2), nil)
+			w := &timed{ResponseRecorder: httptest.NewRecorder()}
+			s.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), row.method, "http://127.0.0.1:9003"+row.path, strings.NewReader(row.body)))
+			if most := time.Now().Add(requestBound); w.write.IsZero() || w.write.After(most) || w.read.IsZero() == row.reads {
+				t.Errorf("deadlines = %v to write, %v to read, want one to write, and one to read: %t", w.write, w.read, row.reads)
+			}
+		})
+	}
+}
+
+// timed notes deadlines.
+type timed struct {
+	*httptest.ResponseRecorder
+	read, write time.Time
+}
+
+func (w *timed) SetReadDeadline(t time.Time) error  { w.read = t; return nil }
+func (w *timed) SetWriteDeadline(t time.Time) error { w.write = t; return nil }

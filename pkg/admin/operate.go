@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -114,7 +115,7 @@ func planOf(field func(string) string) ([]byte, error) {
 	var errs [3]error
 	number := func(i int, name string) float64 {
 		v, err := strconv.ParseFloat(field(name), 64)
-		if err != nil {
+		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
 			errs[i] = fmt.Errorf("%w: %s: must be a number", ErrRefused, name)
 		}
 		return v
@@ -133,9 +134,13 @@ func planOf(field func(string) string) ([]byte, error) {
 		time.Duration(seconds * float64(time.Second)).String(), most / 100})
 }
 
-// refuse says on a page why nothing has changed.
+// refuse says on a page why nothing has changed or, where a store did not answer, why nobody knows.
 func (s *site) refuse(w http.ResponseWriter, status int, why string) {
-	s.write(w, status, "told", why)
+	title := "Nothing has changed"
+	if status == http.StatusServiceUnavailable {
+		title = "Not certainly done"
+	}
+	s.write(w, status, "told", struct{ Title, Why string }{title, why})
 }
 
 // write writes a page.

@@ -35,6 +35,7 @@ type Exchange struct {
 	Start       time.Time
 	NoDownshift bool // the caller does not accept the chain's downshift rungs
 	Own         bool // a call of ours, not of a client: no live traffic, and paced by Pace
+	Drill       bool // a rehearsal: it goes by what breakers and retry budget say, and neither hears of it
 	Flex        bool // the client itself asks for a discounted tier (config.Discounted)
 	Retry       bool // the client retries on its own account: where it fails, no target in trouble is tried after it
 
@@ -66,15 +67,15 @@ func (p *Plan) Begin(x Exchange, past []Past) (*Try, error) {
 	if x.Attempt <= 0 {
 		return c.firstAllowed()
 	}
-	if x.Attempt == 1 && !x.Own {
+	if x.Attempt == 1 && !x.Own && !x.Drill {
 		p.budget.request()
 	}
 	i, ok := c.place(x.Attempt)
 	if !ok {
 		return nil, c.spent("", errNoSlot)
 	}
-	bounded := c.bounded(i)
-	if bounded && !p.budget.take() {
+	bounded := c.bounded(i) && !x.Drill
+	if bounded && !p.budget.take() || x.Drill && !c.affordable(i) {
 		return nil, fmt.Errorf("%w: %w", ErrSpent, errNoBudget)
 	}
 	t, why := c.at(i)

@@ -103,10 +103,13 @@ func (c *course) at(i int) (*Try, error) {
 	return t, nil
 }
 
-// allow takes a permit for the exchange.
+// allow takes a permit for the exchange. A rehearsal needs none: it would take the one trial of a half-open breaker away.
 func (c *course) allow(s *Slot) (*breaker.Permit, error) {
 	if c.multiplies(s) {
 		return nil, errRetry
+	}
+	if c.x.Drill {
+		return nil, s.breaker.Check()
 	}
 	if c.x.Own {
 		return s.breaker.AllowPaced()
@@ -214,6 +217,9 @@ func (c *course) more(i int) bool {
 // miss tells the targets after slot i, none of which may be tried, of a request that ends for it. Nobody else does:
 // without an attempt their breakers are not asked, and would never count the requests that a ramp has its share of.
 func (c *course) miss(i int) {
+	if c.x.Drill {
+		return
+	}
 	for j := i + 1; j < c.proper() && !c.Chain.Observe; j++ {
 		if s := c.slot(j); !s.onceMore() && c.fits(j) == nil && c.book.credential(s.Target.Provider) == nil {
 			s.breaker.Missed()

@@ -96,3 +96,43 @@ func TestARampDoesNotKeepCallsOfOursFromAFallback(t *testing.T) {
 		}
 	})
 }
+
+// A drill's requests go the whole way along the chain, a fault's deadline long: what they would take is missing to clients.
+func TestARehearsalDoesNotTakeTheTrialFromClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := fallback(t, nil, config.Ramp{})
+		rehearsed, err := b.plan().Begin(Exchange{ID: "d", Attempt: 2, Drill: true}, nil)
+		if err != nil || rehearsed.Target.Name != "b" {
+			t.Fatalf("Begin(rehearsal) = %v, %v, want half-open b", rehearsed, err)
+		}
+		if !b.reaches("b") {
+			t.Error("a client's request does not get the trial while a rehearsal is on its way")
+		}
+		rehearsed.Release()
+		if got := b.book.Breaker("b").State(); got != breaker.Closed {
+			t.Errorf("state = %s, want closed by the client's trial", got)
+		}
+	})
+}
+
+func TestARehearsalSpendsNothingOfTheRetryBudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := patient(t, nil, "a", "b", "c")
+		b.exchange("a", "b") // both fail
+		for range 100 {
+			for n := 1; n <= 3; n++ {
+				try, err := b.plan().Begin(Exchange{ID: "d", Attempt: n, Drill: true}, nil)
+				if err != nil {
+					t.Fatalf("Begin(rehearsal, %d) = %v, want a try", n, err)
+				}
+				try.Release()
+			}
+		}
+		if got := b.exchange("a", "b"); got != 3 {
+			t.Errorf("a client's request makes %d attempts after a hundred rehearsals, want 3", got)
+		}
+		if got, want := b.plan().Live(), 2/budgetWindow.Seconds(); got != want {
+			t.Errorf("Live() = %v, want %v: rehearsals are no traffic", got, want)
+		}
+	})
+}

@@ -25,6 +25,8 @@ type Plan struct {
 	Chain  string            `json:"chain"`
 	Faults map[string]string `json:"faults"` // target or Any → Fault.Name; "" is none
 	Until  time.Time         `json:"until"`  // from then on it means nothing
+	// Lasts is how long it was to last from its beginning: whoever hears of it lets it last no longer, whatever the clocks.
+	Lasts time.Duration `json:"lasts,omitempty"`
 
 	// Share is the part of the chain's traffic that a plan for clients' requests is for, 0 to 1; 0: it is for the requests
 	// that carry it.
@@ -44,6 +46,25 @@ func (p *Plan) Fault(target string, streamed bool, now time.Time) string {
 		return ""
 	}
 	return name
+}
+
+// Heard is the plan as one goes by it who hears of it now: the clock of whoever made it may be ahead.
+func (p *Plan) Heard(now time.Time) *Plan {
+	most := p.Lasts
+	if most <= 0 || most > Longest {
+		most = Longest
+	}
+	if end := now.Add(most); end.Before(p.Until) {
+		bound := *p
+		bound.Until = end.UTC()
+		return &bound
+	}
+	return p
+}
+
+// Shared says whether clients of a chain may meet faults. A plan that the store has may be older than the configuration.
+func Shared(c *config.Config, ch *config.Chain) bool {
+	return ch != nil && c.Drill.Listen != (config.Address{}) && ch.Commit != config.CommitHeaders && !ch.Observe
 }
 
 // Check tells every fault of a plan for c that is to begin now.
@@ -69,7 +90,7 @@ func (p *Plan) Check(c *config.Config, now time.Time) error {
 		if target != Any && !has(ch, target) {
 			errs = append(errs, fmt.Errorf("faults: chain %s has no target %q", p.Chain, target))
 		}
-		errs = append(errs, p.checkFault(target))
+		errs = append(errs, p.checkFault(ch, target))
 	}
 	if p.Until.Sub(now) > Longest || !now.Before(p.Until) {
 		errs = append(errs, fmt.Errorf("until: a drill ends within %s of its start", Longest))
@@ -80,7 +101,7 @@ func (p *Plan) Check(c *config.Config, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-func (p *Plan) checkFault(target string) error {
+func (p *Plan) checkFault(ch *config.Chain, target string) error {
 	name := p.Faults[target]
 	f, known := Named(name)
 	switch {
@@ -88,8 +109,15 @@ func (p *Plan) checkFault(target string) error {
 		return fmt.Errorf("faults: %s: no fault is named %q; there are %s", target, name, strings.Join(names(), ", "))
 	case p.Share > 0 && known && !f.Hidden:
 		return fmt.Errorf("faults: %s: %s is for marked requests only: a client would take what it plays for a model's answer", target, name)
+	case p.Share > 0 && known && f.outlasts(ch):
+		return fmt.Errorf("faults: %s: %s is for marked requests only: %s sends what it holds after hold.time, which is before deadlines.first_content", target, name, ch.Name)
 	}
 	return nil
+}
+
+// outlasts says that the fault still goes on when its chain's answer, held back for long enough, leaves for the client.
+func (f Fault) outlasts(ch *config.Chain) bool {
+	return f.Slow && f.Status != 0 && ch.Commit == config.CommitFirstContent && ch.Hold.Time < ch.Deadlines.FirstContent
 }
 
 func names() []string {

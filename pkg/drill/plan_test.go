@@ -23,6 +23,7 @@ chains:
   chat: {match: [{path: /v1/messages}], targets: [a/x, {any: [b/x, b/y]}]}
   fast: {select: header, commit: headers, targets: [a/x]}
   seen: {select: header, mode: observe, targets: [a/x]}
+  short: {select: header, hold: {time: 5s}, targets: [a/x]}
 `
 
 func parse(t *testing.T, text string) *config.Config {
@@ -59,7 +60,17 @@ func TestWhichPlansCanBegin(t *testing.T) {
 		"errors of less than none":                     {func(p *drill.Plan) { p.MaxErrors = -1 }, "between 0 and 1"},
 		"clients who would take a refusal for a model": {func(p *drill.Plan) { p.Share, p.Faults["a/x"] = 0.1, "refusal" }, "marked requests only"},
 		"clients who would get half an answer":         {func(p *drill.Plan) { p.Share, p.Faults["a/x"] = 0.1, "cut" }, "marked requests only"},
-		"clients of a chain that holds nothing back":   {func(p *drill.Plan) { p.Share, p.Chain = 0.1, "fast" }, "commit: headers"},
+		"a fault that goes on when its chain holds no longer": {func(p *drill.Plan) {
+			p.Share, p.Chain, p.Faults = 0.1, "short", map[string]string{"*": "slow_first_token"}
+		}, "after hold.time"},
+		"the same for marked requests": {func(p *drill.Plan) {
+			p.Chain, p.Faults = "short", map[string]string{"*": "slow_first_token"}
+		}, ""},
+		"a hanging fault, of which nothing can leave": {func(p *drill.Plan) {
+			p.Share, p.Chain, p.Faults = 0.1, "short", map[string]string{"*": "hang"}
+		}, ""},
+		"a slow fault that its chain outlasts":       {func(p *drill.Plan) { p.Share, p.Faults = 0.1, map[string]string{"*": "slow_first_token"} }, ""},
+		"clients of a chain that holds nothing back": {func(p *drill.Plan) { p.Share, p.Chain = 0.1, "fast" }, "commit: headers"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := good()
@@ -144,5 +155,29 @@ func TestEveryFaultHasANameOfItsOwnAndAClass(t *testing.T) {
 			t.Errorf("fault %+v is there twice, or cannot be named, or says nothing", f)
 		}
 		seen[f.Name] = true
+	}
+}
+
+// The replica that has made a plan may have a clock that is ahead of all others.
+func TestNoReplicaGoesOnLongerThanAPlanLasts(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	for _, row := range []struct {
+		name               string
+		until, lasts, want time.Duration // from now
+	}{
+		{"clocks that agree", time.Minute, time.Minute, time.Minute},
+		{"heard late", time.Second, time.Minute, time.Second},
+		{"a clock that is half an hour ahead", 31 * time.Minute, time.Minute, time.Minute},
+		{"a clock that is a day ahead, and a plan that does not say", 24 * time.Hour, 0, drill.Longest},
+		{"a plan that says too much", 24 * time.Hour, 20 * time.Hour, drill.Longest},
+		{"a clock that is behind", -time.Minute, time.Hour, -time.Minute},
+	} {
+		p := &drill.Plan{Until: now.Add(row.until), Lasts: row.lasts}
+		if got := p.Heard(now).Until.Sub(now); got != row.want {
+			t.Errorf("%s: Heard() ends after %s, want %s", row.name, got, row.want)
+		}
+		if p.Until.Sub(now) != row.until {
+			t.Errorf("%s: Heard() has changed the plan", row.name)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,9 +27,26 @@ func Instead(t *config.Target, fault string) *config.Target {
 	return &played
 }
 
-// Handler plays the fault that a request's authority names.
-func Handler() http.Handler {
+// mostPlayed bounds the faults that are played at once: whoever can reach the server could have any number of them hang.
+const mostPlayed = 10_000
+
+// Handler plays the fault that a request's authority names, for as long as a plan can last.
+func Handler() http.Handler { return handler(mostPlayed) }
+
+// handler plays at most so many faults at once. Beyond that it answers 503, which is a failure, too.
+func handler(most int) http.Handler {
+	room := make(chan struct{}, most)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case room <- struct{}{}:
+			defer func() { <-room }()
+		default:
+			http.Error(w, "too many faults are played", http.StatusServiceUnavailable)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), Longest)
+		defer cancel()
+		r = r.WithContext(ctx)
 		f, ok := Named(strings.TrimSuffix(r.Host, domain))
 		if !ok {
 			http.Error(w, "no such fault", http.StatusNotFound)

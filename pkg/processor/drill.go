@@ -30,11 +30,16 @@ func (p *Processor) Drill(plans map[string]*drill.Plan) { p.drills.Store(&plans)
 
 // Drilling is the plan by which requests of a chain's clients meet faults now, nil without one.
 func (p *Processor) Drilling(chain string) *drill.Plan {
+	c := p.Book().Config
+	return p.drilling(c, c.ChainNamed(chain))
+}
+
+func (p *Processor) drilling(c *config.Config, ch *config.Chain) *drill.Plan {
 	plans := p.drills.Load()
-	if plans == nil {
+	if plans == nil || len(*plans) == 0 || !drill.Shared(c, ch) {
 		return nil
 	}
-	plan := (*plans)[chain]
+	plan := (*plans)[ch.Name]
 	if plan == nil || !time.Now().Before(plan.Until) {
 		return nil
 	}
@@ -59,7 +64,7 @@ func (a *attempt) enlist() {
 	if a.run || a.drill.marked {
 		return
 	}
-	if plan := a.p.Drilling(a.chain.Name); plan != nil && lot(a.head.exchange.ID) < plan.Share {
+	if plan := a.p.drilling(a.book.Config, a.chain); plan != nil && lot(a.head.exchange.ID) < plan.Share {
 		a.drill.plan = plan
 	}
 }

@@ -13,7 +13,10 @@ import (
 	"understudy/pkg/token"
 )
 
-var drilledYAML = "drill: {listen: \"127.0.0.1:9005\"}\n" + fmt.Sprintf(testYAML, "")
+// aPlace is where faults are played.
+const aPlace = "drill: {listen: \"127.0.0.1:9005\"}\n"
+
+var drilledYAML = aPlace + fmt.Sprintf(testYAML, "")
 
 // drilled runs f in a bubble, with a place for faults.
 func drilled(t *testing.T, f func(b *bench)) {
@@ -154,6 +157,45 @@ func TestARequestMeetsNoFaultThatNobodyPlans(t *testing.T) {
 				contains(t, "request", c.heard(), toProvider)
 				c.tell(rest...)
 				contains(t, "answer", c.heard(), "x-llm-target=a/sonnet")
+				c.hangUp()
+			})
+		})
+	}
+}
+
+// Else a client would wait for it, or get what was played again.
+func TestAMarkedRequestTakesNoIdempotencyKey(t *testing.T) {
+	paidYAML(t, aPlace+fmt.Sprintf(testYAML, idempotent), func(b *bench, _ *bucket) {
+		b.p.SetKey(ourKey)
+		plan := overloads("a/sonnet")
+		plan.Faults["a/sonnet"] = "refusal"
+		marked, rest := b.keyed("json", "x1", "k", 1, "x-llm-internal", b.mark(plan))
+		client, _ := b.keyed("json", "x2", "k", 1)
+		contains(t, "a client under the same key meanwhile", client.heard(), toProvider)
+		client.hangUp()
+		contains(t, "the drill", marked.heard(), toDrill)
+		marked.tell(rest...)
+		marked.hangUp()
+	})
+}
+
+// The store may have a plan from before a restart or a reload that forbids it.
+func TestClientsMeetNoFaultThatTheConfigurationNoLongerAllows(t *testing.T) {
+	for _, row := range []struct{ name, yaml string }{
+		{"nowhere to play it", fmt.Sprintf(testYAML, "")},
+		{"answers that pass at once", aPlace + fmt.Sprintf(testYAML, "commit: headers")},
+		{"a chain that observes", aPlace + fmt.Sprintf(testYAML, "mode: observe")},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			inYAML(t, row.yaml, func(b *bench) {
+				plan := overloads("a/sonnet")
+				plan.Share = 1
+				b.p.Drill(map[string]*drill.Plan{"chat": plan})
+				if got := b.p.Drilling("chat"); got != nil {
+					t.Errorf("Drilling() = %v, want none", got)
+				}
+				c, _ := b.attempt("json", "x1", 1)
+				contains(t, "request", c.heard(), toProvider)
 				c.hangUp()
 			})
 		})

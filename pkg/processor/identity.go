@@ -45,10 +45,10 @@ type verdict struct {
 }
 
 // claims looks at the request's idempotency key, where its chain promises one execution for each, and says whether the
-// attempt is to go on.
+// attempt is to go on. What a marked drill request came to is not to be repeated to anybody, nor is a client to wait for it.
 func (a *attempt) claims() bool {
 	id := &a.identity
-	if a.p.once == nil || a.chain.Idempotency <= 0 || a.head.idempotencyKey == "" || a.run || id.passed || a.unknownTenant() {
+	if a.p.once == nil || a.chain.Idempotency <= 0 || a.head.idempotencyKey == "" || a.run || a.drill.marked || id.passed || a.unknownTenant() {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, claimTime)

@@ -172,7 +172,7 @@ func (a *attempt) requestBody(body []byte) {
 	a.plan = a.book.Plan(a.chain)
 	a.enlist()
 	a.home = a.findHome()
-	if a.head.clientRetries > 0 && a.head.exchange.Attempt <= 1 {
+	if a.head.clientRetries > 0 && a.head.exchange.Attempt <= 1 && !a.drill.marked {
 		a.p.metrics.clientRetries.WithLabelValues(a.chain.Name).Inc()
 	}
 	a.begin()
@@ -232,7 +232,7 @@ func (a *attempt) begin() {
 // exchange is what the chain needs to know of the request.
 func (a *attempt) exchange() chain.Exchange {
 	x := a.head.exchange
-	x.Own, x.Retry = a.run, a.head.clientRetries > 0
+	x.Own, x.Drill, x.Retry = a.run, a.drill.marked, a.head.clientRetries > 0
 	x.NoDownshift = a.run || !degrade.Accepts(a.head.degrade, "downshift")
 	x.Flex = config.Discounted(a.body.Tier())
 	x.Fits = a.fits

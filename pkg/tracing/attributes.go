@@ -3,6 +3,7 @@ package tracing
 import (
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -14,6 +15,23 @@ import (
 )
 
 const failed = codes.Error
+
+// longest is the most that a span says of a word that a provider or a client has said, in bytes.
+const longest = 256
+
+// sound cuts what is too long, and leaves out what is no UTF-8: for one such byte, which a header may hold, OTLP's encoding
+// would refuse the whole batch.
+func sound(all []attribute.KeyValue) []attribute.KeyValue {
+	for i, a := range all {
+		if a.Value.Type() != attribute.STRING {
+			continue
+		}
+		if s := a.Value.AsString(); len(s) > longest || !utf8.ValidString(s) {
+			all[i].Value = attribute.StringValue(strings.ToValidUTF8(s[:min(len(s), longest)], ""))
+		}
+	}
+	return all
+}
 
 // about collects attributes, of which those that say nothing are left out.
 type about []attribute.KeyValue

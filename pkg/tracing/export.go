@@ -45,7 +45,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) er
 	if err != nil {
 		e.unsent.Add(float64(len(spans)))
 	}
-	if away := err != nil; e.away.Swap(away) != away {
+	if away := err != nil; e.away.Swap(away) != away && !e.finished.Load() { // what is lost at the end, Stop has told
 		e.tell(err)
 	}
 	return nil

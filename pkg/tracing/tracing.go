@@ -129,7 +129,10 @@ func (t *Tracer) Attempt(r *processor.AttemptRecord) {
 
 // span makes a whole span; failure, where not "", is its error.type.
 func (t *Tracer) span(ctx context.Context, name string, kind trace.SpanKind, from, to time.Time, about []attribute.KeyValue, failure string) {
-	_, span := t.spans.Start(ctx, name, trace.WithSpanKind(kind), trace.WithTimestamp(from), trace.WithAttributes(about...))
+	if to.Before(from) { // an exchange begins by the clock of the front
+		from = to
+	}
+	_, span := t.spans.Start(ctx, name, trace.WithSpanKind(kind), trace.WithTimestamp(from), trace.WithAttributes(sound(about)...))
 	if failure != "" {
 		span.SetAttributes(semconv.ErrorTypeKey.String(failure))
 		span.SetStatus(failed, failure)

@@ -285,6 +285,50 @@ func TestACollectorThatHangsHoldsNobodyUp(t *testing.T) {
 	}
 }
 
+func TestAWordThatIsNoUTF8LosesNoSpan(t *testing.T) {
+	s := &sink{t: t}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	tr, _ := start(t, server.URL, "A", 1)
+	at := tr.Join("x", processor.Trace{})
+	tr.Attempt(attempt(at, 1, classify.Verdict{
+		Class: classify.OK, RequestID: "req_\xff\xfe1", Detail: strings.Repeat("é", 5000), Model: "m\xed\xa0\x80",
+	}))
+	tr.Exchange(&processor.Record{ID: "x\xff", Trace: at, Outcome: "served", Start: time.Now(), End: time.Now()})
+	stop(t, tr, 5*time.Second)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.spans) != 2 {
+		t.Fatalf("the collector got %d spans, want both", len(s.spans))
+	}
+	for _, span := range s.spans {
+		for _, a := range span.Attributes {
+			if got := len(a.Value.GetStringValue()); got > longest {
+				t.Errorf("%s has %d bytes, want at most %d", a.Key, got, longest)
+			}
+		}
+	}
+	if got := words(s.spans[0].Attributes); !strings.Contains(got, "provider_request_id=req_1") {
+		t.Errorf("attributes = %s, want what is left of the provider's id", got)
+	}
+}
+
+// The front's clock may be ahead of this one: a span of less than nothing shows as one of centuries.
+func TestASpanDoesNotEndBeforeItBegins(t *testing.T) {
+	s := &sink{t: t}
+	server := httptest.NewServer(s)
+	defer server.Close()
+	tr, _ := start(t, server.URL, "A", 1)
+	now := time.Now()
+	tr.Exchange(&processor.Record{ID: "x", Trace: tr.Join("x", processor.Trace{}), Start: now.Add(time.Second), End: now})
+	stop(t, tr, 5*time.Second)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.spans) != 1 || s.spans[0].StartTimeUnixNano > s.spans[0].EndTimeUnixNano {
+		t.Errorf("spans = %v, want one that ends no sooner than it begins", s.spans)
+	}
+}
+
 func TestSpansThatACollectorRefusesAreCounted(t *testing.T) {
 	s := &sink{t: t, status: http.StatusForbidden}
 	server := httptest.NewServer(s)

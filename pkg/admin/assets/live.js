@@ -4,7 +4,7 @@
   const state = document.getElementById('live');
   const pause = document.getElementById('pause');
   let since = document.body.dataset.since;
-  let source;
+  let source, again;
 
   const say = text => { if (state.textContent !== text) state.textContent = text; };
 
@@ -34,7 +34,7 @@
     source.onerror = () => {
       say('Connection lost, trying again');
       if (source.readyState !== EventSource.CLOSED) return;
-      setTimeout(() => { if (pause.getAttribute('aria-pressed') === 'false') follow(); }, 5000);
+      again = setTimeout(follow, 5000);
     };
   };
 
@@ -43,6 +43,7 @@
     const paused = pause.getAttribute('aria-pressed') === 'false';
     pause.setAttribute('aria-pressed', String(paused));
     source.close();
+    clearTimeout(again);
     if (paused) say('Paused'); else follow();
   });
   follow();
