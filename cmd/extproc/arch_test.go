@@ -50,6 +50,7 @@ var imports = map[string][]string{
 	"pkg/admin":                   {},
 	"pkg/store":                   {},
 	"internal/scripted":           {},
+	"internal/stage":              {"internal/scripted"},
 }
 
 // owners says which packages alone may import an outside module.

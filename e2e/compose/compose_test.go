@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/openai/openai-go/v3"
+
+	"understudy/internal/stage"
 )
 
 // TestTheComposeStack is one story, as each part goes on from where the one before has left the stack.
@@ -68,7 +70,7 @@ func allIsWell(t *testing.T) {
 	act(t, "north", "ok")
 	act(t, "south", "ok")
 	for name, call := range clients {
-		eventually(t, "the first account answers "+name, func(ctx context.Context) error { return call(ctx, "hello").by(primary(name), "0") })
+		eventually(t, "the first account answers "+name, func(ctx context.Context) error { return by(call.Ask(ctx, "hello"), primary(name), "0") })
 	}
 }
 
@@ -91,7 +93,7 @@ func northIsKilled(t *testing.T) {
 			if primary(name) == "north" {
 				rung = "1"
 			}
-			if err := call(t.Context(), fmt.Sprintf("round %d", round)).by("south", rung); err != nil {
+			if err := by(call.Ask(t.Context(), fmt.Sprintf("round %d", round)), "south", rung); err != nil {
 				t.Errorf("%s, round %d: %v", name, round, err)
 			}
 		}
@@ -107,7 +109,7 @@ func northIsKilled(t *testing.T) {
 func southFailsToo(t *testing.T) {
 	act(t, "south", "529")
 	eventually(t, "the owner's sentence is served", func(ctx context.Context) error {
-		err := chat(ctx, "is anybody there?").err
+		err := clients["openai"].Ask(ctx, "is anybody there?").Err
 		var served *openai.Error
 		if !errors.As(err, &served) || served.Response.Header.Get("x-llm-degraded") != "off" || !strings.HasPrefix(served.Message, "Both accounts are down.") {
 			return fmt.Errorf("error = %w, want the sentence of chains.assistant.off", err)
@@ -150,7 +152,7 @@ func (n *jsonNumber) UnmarshalJSON(text []byte) error {
 
 // query is the sum of what an expression comes to, at the Prometheus API of url.
 func query(ctx context.Context, base, expr string) (sum float64, series int, err error) {
-	v, err := get[vector](ctx, base+"/api/v1/query?query="+url.QueryEscape(expr))
+	v, err := stage.GetJSON[vector](ctx, base+"/api/v1/query?query="+url.QueryEscape(expr))
 	if err == nil {
 		err = wants("status of "+expr, v.Status, "success")
 	}
@@ -192,7 +194,7 @@ type ruleGroups struct {
 
 func rulesAreEvaluated(t *testing.T) {
 	eventually(t, "every rule is fine", func(ctx context.Context) error {
-		got, err := get[ruleGroups](ctx, prometheus+"/api/v1/rules")
+		got, err := stage.GetJSON[ruleGroups](ctx, prometheus+"/api/v1/rules")
 		if err == nil && len(got.Data.Groups) == 0 {
 			err = errors.New("there are no rules")
 		}
@@ -242,13 +244,13 @@ var variables = []struct {
 
 // panelsAreUnderstood asks by the way that Grafana's panels take: its proxy to the data source.
 func panelsAreUnderstood(t *testing.T) {
-	found, err := get[[]struct{ UID string }](t.Context(), grafana+"/api/search?type=dash-db")
+	found, err := stage.GetJSON[[]struct{ UID string }](t.Context(), grafana+"/api/search?type=dash-db")
 	if err != nil || len(found) == 0 {
 		t.Fatalf("Grafana has %d dashboards: %v", len(found), err)
 	}
 	asked, empty := 0, 0
 	for _, f := range found {
-		d, err := get[dashboard](t.Context(), grafana+"/api/dashboards/uid/"+f.UID)
+		d, err := stage.GetJSON[dashboard](t.Context(), grafana+"/api/dashboards/uid/"+f.UID)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"understudy/internal/stage"
 )
 
 const (
@@ -101,57 +102,19 @@ func inspect[T any](t *testing.T, service, path string) T {
 // eventually waits until ok gives no error.
 func eventually(t *testing.T, what string, ok func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := ok(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("it does not come true that %s: %v", what, err)
-		}
-	}
+	stage.Eventually(t, patience, what, ok)
 }
 
 // act tells a provider what to do from now on.
 func act(t *testing.T, provider, behaviour string) {
 	t.Helper()
 	eventually(t, provider+" can be told what to do", func(ctx context.Context) error {
-		_, err := ask(ctx, http.MethodPut, controls[provider]+"/act", behaviour)
+		req, err := http.NewRequestWithContext(ctx, http.MethodPut, controls[provider]+"/act", strings.NewReader(behaviour))
+		if err == nil {
+			_, err = stage.Do(req)
+		}
 		return err
 	})
-}
-
-// ask is the body of a good answer.
-func ask(ctx context.Context, method, url, body string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
-	if err != nil {
-		return nil, err
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	got, err := io.ReadAll(resp.Body)
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s %s: %s: %.300s", method, url, resp.Status, got)
-	}
-	return got, err
-}
-
-func get[T any](ctx context.Context, url string) (T, error) {
-	var v T
-	body, err := ask(ctx, http.MethodGet, url, "")
-	if err == nil {
-		err = json.Unmarshal(body, &v)
-	}
-	return v, err
 }
 
 // wants is nil when got is as wanted.

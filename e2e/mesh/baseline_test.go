@@ -3,24 +3,16 @@
 package mesh
 
 import (
-	"context"
-	"net/http"
-	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"understudy/internal/stage"
 )
 
 // The suite itself is right: our own bootstrap passes it. Where a mesh fails a row, the mesh is different.
 func TestOurOwnBootstrapPassesTheSuite(t *testing.T) {
-	s := newStage(t, nil)
-	bootstrap, err := exec.Command(binary, "envoy", "-c", s.config).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(s.dir, "bootstrap.yaml")
-	write(t, path, bootstrap)
-	envoy := start(t, "envoy", filepath.Join(s.dir, "envoy.log"), nil, script(t, "envoy.sh", envoyVersion), "-c", path,
-		"--use-dynamic-base-id", "--concurrency", "2", "--log-level", "warning")
-	envoy.ready(t, func(ctx context.Context) error { return s.is(ctx, s.frontURL()+"/v1/models", http.StatusOK) })
+	s := newStack(t, nil)
+	bootstrap := stage.Output(t, binary, "envoy", "-c", s.config)
+	stage.Envoy(t, envoyVersion, stage.Write(t, filepath.Join(s.dir, "bootstrap.yaml"), []byte(bootstrap)), s.frontURL()+"/v1/models")
 	rows(t, s.frontURL(), s)
 }

@@ -18,28 +18,29 @@ import (
 	"github.com/coder/websocket"
 
 	"understudy/internal/scripted"
+	"understudy/internal/stage"
 	"understudy/pkg/envoyconf/gateway"
 )
 
 // Envoy Gateway takes fixed ports (18000, 18002, 19000, 19001, 8081), so one runs at a time, and all is shown on it.
 func TestEnvoyGateway(t *testing.T) {
-	s := newGatewayStage(t, func(s *stage) { s.secured(t) }, func(s *gatewayStage) {
+	s := newGatewayStack(t, func(s *stack) { s.secured(t) }, func(s *gatewayStack) {
 		for _, name := range []string{"secure", "impostor"} {
 			s.trusts(t, "understudy-to-llm-"+name+"-ca", s.accounts[name].ca)
 		}
 		s.publish(t, gateway.SameRequest)
 	})
-	t.Run("the suite", func(t *testing.T) { rows(t, s.frontURL(), s.stage) })
+	t.Run("the suite", func(t *testing.T) { rows(t, s.frontURL(), s.stack) })
 	t.Run("each patch has met what it changes", func(t *testing.T) {
 		if got := s.refusals(); len(got) > 0 {
 			t.Errorf("Envoy Gateway refuses %d of what it is told: %.2000s", len(got), got)
 		}
 	})
 	t.Run("an impostor is not trusted, a provider with TLS is", func(t *testing.T) {
-		row{chain: "secure", path: messages, script: "*=ok", by: "secure", attempts: 2, reason: "transport", calls: "impostor:0 secure:1"}.run(t, s.frontURL(), s.stage)
+		row{chain: "secure", path: messages, script: "*=ok", by: "secure", attempts: 2, reason: "transport", calls: "impostor:0 secure:1"}.run(t, s.frontURL(), s.stack)
 	})
 	t.Run("a stream outlasts ten seconds", func(t *testing.T) {
-		row{chain: "healthy", path: messages, stream: true, script: "a=ok delay=4s", by: "a", attempts: 1, calls: "a:1"}.run(t, s.frontURL(), s.stage)
+		row{chain: "healthy", path: messages, stream: true, script: "a=ok delay=4s", by: "a", attempts: 1, calls: "a:1"}.run(t, s.frontURL(), s.stack)
 	})
 	t.Run("an answer that dies after its first content is counted", s.died)
 	t.Run("a WebSocket passes", s.echoes)
@@ -53,24 +54,24 @@ func TestEnvoyGateway(t *testing.T) {
 }
 
 // died: only the access log tells the service that it was the provider and not the client who went away.
-func (s *gatewayStage) died(t *testing.T) {
-	a := s.call(within(t, patience), t, s.frontURL(), row{chain: "claude", path: messages, stream: true, script: "a=cut n=2 how=reset delay=50ms; b=ok"})
-	if a.err == nil || a.status != http.StatusOK || a.text == "" {
-		t.Errorf("the client got %d %q, %v, want 200, some text and an error", a.status, a.text, a.err)
+func (s *gatewayStack) died(t *testing.T) {
+	a := s.call(within(t, stage.Patience), t, s.frontURL(), row{chain: "claude", path: messages, stream: true, script: "a=cut n=2 how=reset delay=50ms; b=ok"})
+	if a.Err == nil || a.Status != http.StatusOK || a.Text == "" {
+		t.Errorf("the client got %d %q, %v, want 200, some text and an error", a.Status, a.Text, a.Err)
 	}
-	eventually(t, patience, func(ctx context.Context) error {
-		_, metrics, err := s.get(ctx, "http://"+s.admin+"/metrics", nil)
-		if want := `understudy_attempts_total{chain="claude",class="transport",target="claude/a"} 1`; err == nil && !strings.Contains(metrics, want) {
+	stage.Eventually(t, stage.Patience, "the count", func(ctx context.Context) error {
+		metrics, err := stage.Get(ctx, "http://"+s.admin+"/metrics")
+		if want := `understudy_attempts_total{chain="claude",class="transport",target="claude/a"} 1`; err == nil && !strings.Contains(string(metrics), want) {
 			err = fmt.Errorf("the metrics lack %s", want)
 		}
 		return err
 	})
 }
 
-func (s *gatewayStage) echoes(t *testing.T) {
-	ctx := within(t, patience)
+func (s *gatewayStack) echoes(t *testing.T) {
+	ctx := within(t, stage.Patience)
 	conn, _, err := websocket.Dial(ctx, s.frontURL()+"/v1/realtime", &websocket.DialOptions{
-		HTTPClient: s.http, HTTPHeader: http.Header{scripted.IDHeader: {t.Name()}, "Authorization": {"Bearer " + clientKey}},
+		HTTPClient: s.http, HTTPHeader: http.Header{scripted.IDHeader: {t.Name()}, "Authorization": {"Bearer " + stage.ClientKey}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -82,10 +83,10 @@ func (s *gatewayStage) echoes(t *testing.T) {
 	if _, got, err := conn.Read(ctx); err != nil || string(got) != "one" {
 		t.Errorf("the echo of one is %q, %v", got, err)
 	}
-	s.clean(t, answer{})
+	s.clean(t, stage.Answer{})
 }
 
-func (s *gatewayStage) private(t *testing.T) {
+func (s *gatewayStack) private(t *testing.T) {
 	host, front, err := net.SplitHostPort(s.listen)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +96,7 @@ func (s *gatewayStage) private(t *testing.T) {
 		t.Fatal(err)
 	}
 	hop := net.JoinHostPort(host, strconv.Itoa(port+1))
-	if conn, err := net.DialTimeout("tcp", hop, patience); err == nil {
+	if conn, err := net.DialTimeout("tcp", hop, stage.Patience); err == nil {
 		conn.Close()
 		t.Errorf("%s, the hop's port, is open", hop)
 	}
@@ -112,28 +113,28 @@ spec:
     backendRefs: [{group: gateway.envoyproxy.io, kind: Backend, name: understudy-to-llm-%[2]s}]
 `
 
-func (s *gatewayStage) optOut(t *testing.T) {
+func (s *gatewayStack) optOut(t *testing.T) {
 	s.apply(t, "legacy.yaml", fmt.Appendf(nil, gatewayRoute, "legacy", "a"))
 	out := row{chain: "healthy", path: messages, script: "a=401; b=ok", header: map[string]string{"x-team": "legacy"}}
-	eventually(t, 4*patience, func(ctx context.Context) error { // a 401 opens no breaker meanwhile
-		if a := s.call(ctx, t, s.frontURL(), out); a.status != http.StatusUnauthorized || a.header.Get("x-llm-attempts") != "" {
-			return fmt.Errorf("the client got %d %v, want the provider's own 401", a.status, a.header)
+	stage.Eventually(t, 4*stage.Patience, "a route of somebody's own", func(ctx context.Context) error { // a 401 opens no breaker meanwhile
+		if a := s.call(ctx, t, s.frontURL(), out); a.Status != http.StatusUnauthorized || a.Header.Get("x-llm-attempts") != "" {
+			return fmt.Errorf("the client got %d %v, want the provider's own 401", a.Status, a.Header)
 		}
 		return nil
 	})
 	requests := s.providers["a"].Requests(t.Name())
-	if last := requests[len(requests)-1].Header; last.Get("x-api-key")+last.Get("authorization") != "Bearer "+clientKey {
+	if last := requests[len(requests)-1].Header; last.Get("x-api-key")+last.Get("authorization") != "Bearer "+stage.ClientKey {
 		t.Errorf("the provider was sent %v, want the client's own credential", last)
 	}
 	in := row{chain: "overloaded", path: messages, script: "a=529; b=ok", by: "b", attempts: 2, reason: "overloaded"}
-	t.Run("the others stay", func(t *testing.T) { in.run(t, s.frontURL(), s.stage) })
+	t.Run("the others stay", func(t *testing.T) { in.run(t, s.frontURL(), s.stack) })
 }
 
 // joins: a stream that began before the change ends after it, so nothing was restarted.
-func (s *gatewayStage) joins(t *testing.T) {
-	running := make(chan answer)
+func (s *gatewayStack) joins(t *testing.T) {
+	running := make(chan stage.Answer)
 	before := row{chain: "healthy", path: messages, stream: true, script: "a=ok gate"}
-	ctx := within(t, 8*patience) // as long as all that happens meanwhile may take
+	ctx := within(t, 8*stage.Patience) // as long as all that happens meanwhile may take
 	go func() { running <- s.call(ctx, t, s.frontURL(), before) }()
 	if err := s.providers["a"].AwaitRequests(ctx, t.Name(), 1); err != nil {
 		t.Fatal(err)
@@ -142,67 +143,67 @@ func (s *gatewayStage) joins(t *testing.T) {
 	s.chains["late"] = chain{on: []string{"late", "b"}}
 	s.envoyFirst(t, "late")
 	s.save(t)
-	eventually(t, patience, func(ctx context.Context) error {
+	stage.Eventually(t, stage.Patience, "the new provider", func(ctx context.Context) error {
 		a := s.call(ctx, t, s.frontURL(), row{chain: "late", path: messages, script: "late=ok"})
-		if got := a.header.Get("x-llm-target"); got != "late/late" {
-			return fmt.Errorf("the answer came from %q, %w", got, a.err)
+		if got := a.Header.Get("x-llm-target"); got != "late/late" {
+			return fmt.Errorf("the answer came from %q, %w", got, a.Err)
 		}
 		return nil
 	})
 	s.providers["a"].Open(t.Name())
-	if a := <-running; a.err != nil || a.text != scripted.Text("a", model("a"), t.Name(), 3, 0) {
-		t.Errorf("the stream that was running got %d %q, %v", a.status, a.text, a.err)
+	if a := <-running; a.Err != nil || a.Text != scripted.Text("a", model("a"), t.Name(), 3, 0) {
+		t.Errorf("the stream that was running got %d %q, %v", a.Status, a.Text, a.Err)
 	}
 }
 
 // envoyFirst publishes the manifests of a config that the service does not have yet, and waits until Envoy has them: were
 // the service first, it would take a provider that Envoy does not know for one that fails.
-func (s *gatewayStage) envoyFirst(t *testing.T, account string) {
+func (s *gatewayStack) envoyFirst(t *testing.T, account string) {
 	config := s.config
 	s.config = filepath.Join(s.dir, "next.yaml")
 	s.save(t)
 	s.publish(t, gateway.SameRequest)
 	s.config = config
 	s.apply(t, "probe.yaml", fmt.Appendf(nil, gatewayRoute, "probe", account))
-	eventually(t, 4*patience, func(ctx context.Context) error {
+	stage.Eventually(t, 4*stage.Patience, "Envoy's new provider", func(ctx context.Context) error {
 		a := s.call(ctx, t, s.frontURL(), row{path: messages, script: "*=ok", header: map[string]string{"x-team": "probe"}})
-		if !strings.HasPrefix(a.text, "["+account) {
-			return fmt.Errorf("the answer is %q, %w", a.text, a.err)
+		if !strings.HasPrefix(a.Text, "["+account) {
+			return fmt.Errorf("the answer is %q, %w", a.Text, a.Err)
 		}
 		return nil
 	})
 }
 
-func (s *gatewayStage) withoutService(t *testing.T) {
-	s.service.kill()
+func (s *gatewayStack) withoutService(t *testing.T) {
+	s.service.Kill()
 	for _, path := range []string{messages, chats} {
 		r := row{chain: "healthy", path: path, script: "*=ok", status: http.StatusServiceUnavailable, calls: "a:0 b:0 c:0"}
-		t.Run("closed for "+path[1:], func(t *testing.T) { r.run(t, s.frontURL(), s.stage) })
+		t.Run("closed for "+path[1:], func(t *testing.T) { r.run(t, s.frontURL(), s.stack) })
 	}
 }
 
-func (s *gatewayStage) back(t *testing.T) {
+func (s *gatewayStack) back(t *testing.T) {
 	back := row{chain: "overloaded", path: messages, script: "a=529; b=ok"}
-	eventually(t, patience, func(ctx context.Context) error {
-		if a := s.call(ctx, t, s.frontURL(), back); a.header.Get("x-llm-target") != "overloaded/b" {
-			return errors.Join(errors.New("the service is not asked yet"), a.err)
+	stage.Eventually(t, stage.Patience, "a failover", func(ctx context.Context) error {
+		if a := s.call(ctx, t, s.frontURL(), back); a.Header.Get("x-llm-target") != "overloaded/b" {
+			return errors.Join(errors.New("the service is not asked yet"), a.Err)
 		}
 		return nil
 	})
 }
 
 // lessens publishes the next level below: the service still chooses, and what comes of its first choice is final.
-func (s *gatewayStage) lessens(t *testing.T) {
+func (s *gatewayStack) lessens(t *testing.T) {
 	s.publish(t, gateway.NextRequest)
 	once := row{chain: "healthy", path: messages, script: "a=401; b=ok", status: http.StatusServiceUnavailable} // a 401 opens no breaker
-	eventually(t, 4*patience, func(ctx context.Context) error {
-		if a := s.call(ctx, t, s.frontURL(), once); a.status == http.StatusOK {
-			return fmt.Errorf("%s has answered in another's place", a.header.Get("x-llm-target"))
+	stage.Eventually(t, 4*stage.Patience, "the lower level", func(ctx context.Context) error {
+		if a := s.call(ctx, t, s.frontURL(), once); a.Status == http.StatusOK {
+			return fmt.Errorf("%s has answered in another's place", a.Header.Get("x-llm-target"))
 		}
 		return nil
 	})
 	once.calls = "a:1 b:0"
-	t.Run("for good", func(t *testing.T) { once.run(t, s.frontURL(), s.stage) })
+	t.Run("for good", func(t *testing.T) { once.run(t, s.frontURL(), s.stack) })
 }
 
 // gatewayOfSomebody is a Gateway that knows nothing of us.
@@ -239,7 +240,7 @@ spec:
 
 // The link to the service has TLS here, with a certificate on both sides.
 func TestEnvoyGatewayOnlyObserves(t *testing.T) {
-	s := newGatewayStage(t, func(s *stage) { s.link(t) }, func(s *gatewayStage) {
+	s := newGatewayStack(t, func(s *stack) { s.link(t) }, func(s *gatewayStack) {
 		_, front, _ := net.SplitHostPort(s.listen)
 		provider, err := url.Parse(s.accounts["a"].endpoint)
 		if err != nil {
@@ -257,19 +258,19 @@ func TestEnvoyGatewayOnlyObserves(t *testing.T) {
 	}
 	overloaded := row{chain: "claude", path: messages, script: "a=529"}
 	ask := func(t *testing.T) {
-		if a := s.call(within(t, patience), t, s.frontURL(), overloaded); a.status != 529 || a.header.Get("x-llm-target") != "" {
-			t.Errorf("the client got %d %v, want the provider's own 529", a.status, a.header)
+		if a := s.call(within(t, stage.Patience), t, s.frontURL(), overloaded); a.Status != 529 || a.Header.Get("x-llm-target") != "" {
+			t.Errorf("the client got %d %v, want the provider's own 529", a.Status, a.Header)
 		}
 	}
 	t.Run("an overload is the client's", ask)
-	eventually(t, patience, func(ctx context.Context) error { return s.counts(ctx, `class="overloaded"`) })
-	s.service.kill()
+	stage.Eventually(t, stage.Patience, "the count", func(ctx context.Context) error { return s.counts(ctx, `class="overloaded"`) })
+	s.service.Kill()
 	t.Run("without the service", ask)
 }
 
-// The manifests that are committed, and those of a stage, are what the CRDs allow.
+// The manifests that are committed, and those of a stack, are what the CRDs allow.
 func TestEnvoyGatewayTakesTheExamples(t *testing.T) {
-	programs := script(t, "gateway.sh")
+	programs := stage.Output(t, "../../scripts/gateway.sh")
 	examples, err := filepath.Glob("../../envoy/gateway/[^u]*.yaml")
 	if err != nil || len(examples) == 0 {
 		t.Fatalf("no examples: %v", err)
@@ -283,8 +284,7 @@ func TestEnvoyGatewayTakesTheExamples(t *testing.T) {
 		})
 	}
 	t.Run("a status that no answer has is not taken", func(t *testing.T) {
-		bad := filepath.Join(t.TempDir(), "bad.yaml")
-		write(t, bad, []byte(strings.Replace(string(read(t, examples[0])), "statusOnError: 507", "statusOnError: 777", 1)))
+		bad := stage.Write(t, filepath.Join(t.TempDir(), "bad.yaml"), []byte(strings.Replace(string(read(t, examples[0])), "statusOnError: 507", "statusOnError: 777", 1)))
 		out, _ := exec.Command(filepath.Join(programs, "egctl"), "x", "validate", "-f", bad).CombinedOutput()
 		if !strings.Contains(string(out), "validation error") {
 			t.Errorf("egctl x validate = %s, want an error", out)

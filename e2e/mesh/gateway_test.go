@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,37 +13,39 @@ import (
 	"testing"
 
 	"understudy/internal/scripted"
+	"understudy/internal/stage"
 	"understudy/pkg/config"
 	"understudy/pkg/envoyconf/gateway"
 )
 
-// gatewayStage is a stage behind the real Envoy Gateway, which follows a folder of manifests and drives a real Envoy.
-type gatewayStage struct {
-	*stage
+// gatewayStack is a stack behind the real Envoy Gateway, which follows a folder of manifests and drives a real Envoy.
+type gatewayStack struct {
+	*stack
 	manifests string // folder
 	programs  string // folder of egctl and envoy-gateway
-	control   *process
+	control   *stage.Process
 }
 
-// newGatewayStage starts the stage and, once manifests has filled the folder, Envoy Gateway.
-func newGatewayStage(t *testing.T, edit func(*stage), manifests func(*gatewayStage)) *gatewayStage {
+// newGatewayStack starts the stack and, once manifests has filled the folder, Envoy Gateway.
+func newGatewayStack(t *testing.T, edit func(*stack), manifests func(*gatewayStack)) *gatewayStack {
 	t.Helper()
-	s := &gatewayStage{programs: script(t, "gateway.sh")}
-	s.stage = newStage(t, edit)
+	s := &gatewayStack{programs: stage.Output(t, "../../scripts/gateway.sh")}
+	s.stack = newStack(t, edit)
 	s.manifests = filepath.Join(s.dir, "manifests")
 	if err := os.Mkdir(s.manifests, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	manifests(s)
 	s.startControlPlane(t)
-	eventually(t, 4*patience, func(ctx context.Context) error { // the control plane alone takes seconds of work to start
-		return s.is(ctx, s.frontURL()+"/v1/models", http.StatusOK)
+	stage.Eventually(t, 4*stage.Patience, "Envoy", func(ctx context.Context) error { // the control plane alone takes seconds of work to start
+		_, err := stage.Get(ctx, s.frontURL()+"/v1/models")
+		return err
 	})
 	return s
 }
 
 // secured adds providers with TLS: one as it should be, and one with somebody else's certificate.
-func (s *stage) secured(t testing.TB) {
+func (s *stack) secured(t testing.TB) {
 	ca, err := scripted.NewCA()
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func (s *stage) secured(t testing.TB) {
 }
 
 // trusts gives Envoy Gateway a ConfigMap that the manifests ask for.
-func (s *gatewayStage) trusts(t testing.TB, name, ca string) {
+func (s *gatewayStack) trusts(t testing.TB, name, ca string) {
 	t.Helper()
 	s.apply(t, name+".yaml", fmt.Appendf(nil, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s, namespace: default}\ndata: {ca.crt: %q}\n",
 		name, read(t, ca)))
@@ -63,7 +64,7 @@ func (s *gatewayStage) trusts(t testing.TB, name, ca string) {
 
 // publish writes the manifests of the config as it is now. For a machine without Kubernetes, they differ in one thing:
 // who runs Envoy.
-func (s *gatewayStage) publish(t testing.TB, level gateway.Level) {
+func (s *gatewayStack) publish(t testing.TB, level gateway.Level) {
 	t.Helper()
 	out := s.printed(t, gateway.Options{Level: level})
 	kubernetes := []byte("  provider: {type: Kubernetes, kubernetes: {envoyService: {name: understudy-front}}}\n")
@@ -74,7 +75,7 @@ func (s *gatewayStage) publish(t testing.TB, level gateway.Level) {
 	s.apply(t, "understudy.yaml", bytes.Replace(out, kubernetes, host, 1))
 }
 
-func (s *gatewayStage) printed(t testing.TB, o gateway.Options) []byte {
+func (s *gatewayStack) printed(t testing.TB, o gateway.Options) []byte {
 	t.Helper()
 	c, err := config.Load(s.config)
 	if err != nil {
@@ -88,10 +89,9 @@ func (s *gatewayStage) printed(t testing.TB, o gateway.Options) []byte {
 }
 
 // apply puts a file where Envoy Gateway looks, in one step.
-func (s *gatewayStage) apply(t testing.TB, name string, manifests []byte) {
+func (s *gatewayStack) apply(t testing.TB, name string, manifests []byte) {
 	t.Helper()
-	whole := filepath.Join(s.dir, "new-"+name)
-	write(t, whole, manifests)
+	whole := stage.Write(t, filepath.Join(s.dir, "new-"+name), manifests)
 	if err := os.Rename(whole, filepath.Join(s.manifests, name)); err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ extensionApis: {enableBackend: true, enableEnvoyPatchPolicy: true}
 logging: {level: {default: info}}
 `
 
-func (s *gatewayStage) startControlPlane(t *testing.T) {
+func (s *gatewayStack) startControlPlane(t *testing.T) {
 	t.Helper()
 	home := filepath.Join(s.dir, "home")
 	program := filepath.Join(s.programs, "envoy-gateway")
@@ -120,18 +120,17 @@ func (s *gatewayStage) startControlPlane(t *testing.T) {
 	if err := os.MkdirAll(bin, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(script(t, "envoy.sh", envoyVersion), filepath.Join(bin, "envoy")); err != nil {
+	if err := os.Symlink(stage.Output(t, "../../scripts/envoy.sh", envoyVersion), filepath.Join(bin, "envoy")); err != nil {
 		t.Fatal(err)
 	}
-	conf := filepath.Join(s.dir, "envoy-gateway.yaml")
-	write(t, conf, fmt.Appendf(nil, gatewayConfig, s.manifests, home))
-	s.control = start(t, "envoy-gateway", filepath.Join(s.dir, "envoy-gateway.log"), nil, program, "server", "--config-path", conf)
+	conf := stage.Write(t, filepath.Join(s.dir, "envoy-gateway.yaml"), fmt.Appendf(nil, gatewayConfig, s.manifests, home))
+	s.control = stage.Start(t, filepath.Join(s.dir, "envoy-gateway.log"), program, "server", "--config-path", conf)
 }
 
 // refusals are what Envoy Gateway has complained of.
-func (s *gatewayStage) refusals() []string {
+func (s *gatewayStack) refusals() []string {
 	var all []string
-	for line := range strings.Lines(s.control.tail(64 << 20)) {
+	for line := range strings.Lines(s.control.Tail(64 << 20)) {
 		if strings.Contains(line, "reason: Invalid") || strings.Contains(line, "Failed to process JSON patches") || strings.Contains(line, "reason: UnsupportedAddressType") {
 			all = append(all, line)
 		}

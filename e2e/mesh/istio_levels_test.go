@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"understudy/internal/scripted"
+	"understudy/internal/stage"
 	"understudy/pkg/envoyconf/attach"
 	"understudy/pkg/envoyconf/istio"
 )
@@ -23,10 +24,10 @@ type istioReply struct {
 }
 
 // istioAsk sends one small request to url with a host and headers.
-func istioAsk(t *testing.T, s *stage, url, host string, headers map[string]string) istioReply {
+func istioAsk(t *testing.T, s *stack, url, host string, headers map[string]string) istioReply {
 	t.Helper()
 	body := `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hello"}]}`
-	req, err := http.NewRequestWithContext(within(t, patience), http.MethodPost, url+messages, strings.NewReader(body))
+	req, err := http.NewRequestWithContext(within(t, stage.Patience), http.MethodPost, url+messages, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,18 +60,18 @@ func TestIstioLeavesOtherServicesAlone(t *testing.T) {
 		"gateway": {istioGateway, istio.Options{Callers: []string{istioIngress}, Shape: istio.Gateway}, "shop.example.com"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newStage(t, nil)
+			s := newStack(t, nil)
 			p := istioRun(t, s, "1.40.0", row.pod, istioManifests(t, s, row.options))
 			at := s.frontURL()
 			if name == "sidecar" {
 				at = "http://" + p.other
 			}
-			got := istioAsk(t, s, at, row.host, map[string]string{scripted.ScriptHeader: "a=529", "x-api-key": clientKey})
+			got := istioAsk(t, s, at, row.host, map[string]string{scripted.ScriptHeader: "a=529", "x-api-key": stage.ClientKey})
 			if got.status != 529 || got.header.Get("x-llm-target") != "" {
 				t.Errorf("the shop answered %d %v, want its own 529", got.status, got.header)
 			}
 			requests := s.providers["a"].Requests(t.Name())
-			if len(requests) != 1 || requests[0].Header.Get("x-api-key") != clientKey {
+			if len(requests) != 1 || requests[0].Header.Get("x-api-key") != stage.ClientKey {
 				t.Errorf("the shop saw %d requests, want one as the client sent it", len(requests))
 			}
 		})
@@ -88,7 +89,7 @@ func TestIstioServesTheNextRequestElsewhere(t *testing.T) {
 	} {
 		for _, version := range istioEnvoys {
 			t.Run(name+" on Envoy "+version, func(t *testing.T) {
-				s := newStage(t, nil)
+				s := newStack(t, nil)
 				row.options.Level = attach.NextRequest
 				istioRun(t, s, version, row.pod, istioManifests(t, s, row.options))
 				t.Run("a failure is final, until the breaker knows", func(t *testing.T) { istioNext(t, s, row.host) })
@@ -101,7 +102,7 @@ func TestIstioServesTheNextRequestElsewhere(t *testing.T) {
 						t.Errorf("the client got %d %.200s, and provider b saw %d requests, want 200 and none", got.status, got.body, s.providers["b"].Count(t.Name()))
 					}
 				})
-				s.service.kill()
+				s.service.Kill()
 				t.Run("without the service", func(t *testing.T) {
 					got := istioAsk(t, s, s.frontURL(), row.host, map[string]string{scripted.ScriptHeader: "*=ok"})
 					if got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, `"type":"error"`) {
@@ -114,7 +115,7 @@ func TestIstioServesTheNextRequestElsewhere(t *testing.T) {
 }
 
 // istioNext fails the primary until its breaker opens.
-func istioNext(t *testing.T, s *stage, host string) {
+func istioNext(t *testing.T, s *stack, host string) {
 	for range 30 {
 		got := istioAsk(t, s, s.frontURL(), host, map[string]string{scripted.ScriptHeader: "a=529; b=ok", "x-llm-chain": "overloaded"})
 		if got.status == 200 {
@@ -136,8 +137,8 @@ func istioNext(t *testing.T, s *stage, host string) {
 func TestIstioObservesAndChangesNothing(t *testing.T) {
 	for _, version := range istioEnvoys {
 		t.Run("Envoy "+version, func(t *testing.T) {
-			s := newStage(t, nil)
-			p := &istioProxy{other: free(t), admin: free(t)}
+			s := newStack(t, nil)
+			p := &istioProxy{other: stage.Free(t), admin: stage.Free(t)}
 			manifests := istioManifests(t, s, istio.Options{
 				Callers: []string{istioApp}, Level: attach.Observe, Host: "shop.default.svc.cluster.local", Port: atoi(t, portOf(p.other)),
 			})
@@ -146,30 +147,30 @@ func TestIstioObservesAndChangesNothing(t *testing.T) {
 			istioStart(t, s, version, "sidecar.yaml", bootstrap, p.admin)
 			ask := func(t *testing.T, script string, status int) {
 				t.Helper()
-				got := istioAsk(t, s, "http://"+p.other, "shop", map[string]string{scripted.ScriptHeader: script, "x-api-key": clientKey})
+				got := istioAsk(t, s, "http://"+p.other, "shop", map[string]string{scripted.ScriptHeader: script, "x-api-key": stage.ClientKey})
 				if got.status != status || got.header.Get("x-llm-target") != "" {
 					t.Errorf("the client got %d %v, want the provider's own %d", got.status, got.header, status)
 				}
-				if r := s.providers["a"].Requests(t.Name()); len(r) != 1 || r[0].Header.Get("x-api-key") != clientKey {
+				if r := s.providers["a"].Requests(t.Name()); len(r) != 1 || r[0].Header.Get("x-api-key") != stage.ClientKey {
 					t.Errorf("the provider saw %d requests, want one as the client sent it", len(r))
 				}
 			}
 			t.Run("a good answer", func(t *testing.T) { ask(t, "a=ok", 200) })
 			t.Run("an overload", func(t *testing.T) { ask(t, "a=529", 529) })
-			eventually(t, patience, func(ctx context.Context) error { return s.counts(ctx, `class="overloaded"`) })
-			s.service.kill()
+			stage.Eventually(t, stage.Patience, "the count", func(ctx context.Context) error { return s.counts(ctx, `class="overloaded"`) })
+			s.service.Kill()
 			t.Run("without the service", func(t *testing.T) { ask(t, "a=ok", 200) })
 		})
 	}
 }
 
 // counts reports whether the service has counted an attempt with a label.
-func (s *stage) counts(ctx context.Context, label string) error {
-	status, body, err := s.get(ctx, "http://"+s.admin+"/metrics", nil)
-	if err != nil || status != http.StatusOK {
-		return fmt.Errorf("GET /metrics = %d, %w", status, err)
+func (s *stack) counts(ctx context.Context, label string) error {
+	metrics, err := stage.Get(ctx, "http://"+s.admin+"/metrics")
+	if err != nil {
+		return err
 	}
-	for line := range strings.Lines(body) {
+	for line := range strings.Lines(string(metrics)) {
 		if strings.HasPrefix(line, "understudy_attempts_total{") && strings.Contains(line, label) {
 			return nil
 		}

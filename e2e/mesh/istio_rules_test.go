@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"understudy/internal/stage"
 	"understudy/pkg/envoyconf/istio"
 )
 
@@ -17,7 +18,7 @@ import (
 var istioPlaces = []string{"$PORT", "10000", "$ADMIN", "15000", "$OTHER", "80", "$SHOP", "8080", "$AGENT", "/agent"}
 
 func TestIstioChangesOnlyPodsThatAreSelected(t *testing.T) {
-	s := newStage(t, func(s *stage) { s.listen = "127.0.0.1:10000" })
+	s := newStack(t, func(s *stack) { s.listen = "127.0.0.1:10000" })
 	manifests := istioManifests(t, s, istio.Options{Callers: []string{istioApp}})
 	for name, row := range map[string]struct {
 		pod     istioPod
@@ -38,7 +39,7 @@ func TestIstioChangesOnlyPodsThatAreSelected(t *testing.T) {
 }
 
 func TestIstioTakesTheExamplesAndNothingThatItDoesNotKnow(t *testing.T) {
-	check := script(t, "istio.sh")
+	check := stage.Output(t, "../../scripts/istio.sh")
 	examples, err := filepath.Glob("../../envoy/istio/*.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -68,8 +69,7 @@ func TestIstioTakesTheExamplesAndNothingThatItDoesNotKnow(t *testing.T) {
 			if !strings.Contains(string(good), was) {
 				t.Fatalf("the example has no %q", was)
 			}
-			file := filepath.Join(t.TempDir(), "bad.yaml")
-			write(t, file, bytes.Replace(good, []byte(was), []byte(is), 1))
+			file := stage.Write(t, filepath.Join(t.TempDir(), "bad.yaml"), bytes.Replace(good, []byte(was), []byte(is), 1))
 			if out, err := exec.Command(check, file).CombinedOutput(); err == nil {
 				t.Errorf("Istio's types take %q, want a refusal\n%s", is, out)
 			}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"understudy/internal/scripted"
+	"understudy/internal/stage"
 	"understudy/pkg/config"
 	"understudy/pkg/envoyconf/istio"
 )
@@ -17,7 +18,7 @@ import (
 // The service listens on loopback in plaintext; the mesh's certificates, from each pod's agent, are all that stands between
 // its answers, which carry credentials, and everybody else.
 func TestIstioReachesTheServiceByTheMeshsCertificates(t *testing.T) {
-	s := newStage(t, nil)
+	s := newStack(t, nil)
 	ca, err := scripted.NewCA()
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +29,7 @@ func TestIstioReachesTheServiceByTheMeshsCertificates(t *testing.T) {
 		rows(t, istioCalls(s, "llm.default.svc"), s)
 	})
 	t.Run("another application", func(t *testing.T) {
-		s.listen = free(t)
+		s.listen = stage.Free(t)
 		istioOutbound(t, s, ca, "default/shop", at)
 		got := istioAsk(t, s, s.frontURL(), "llm", map[string]string{scripted.ScriptHeader: "*=ok"})
 		if got.status != http.StatusServiceUnavailable || s.providers["a"].Count(t.Name()) > 0 {
@@ -38,9 +39,9 @@ func TestIstioReachesTheServiceByTheMeshsCertificates(t *testing.T) {
 }
 
 // istioInbound starts the sidecar of the service's pod, and is where it listens.
-func istioInbound(t *testing.T, s *stage, ca *scripted.CA) string {
+func istioInbound(t *testing.T, s *stack, ca *scripted.CA) string {
 	t.Helper()
-	at, admin, agent := free(t), free(t), istioPodAgent(t, ca, "understudy/understudy")
+	at, admin, agent := stage.Free(t), stage.Free(t), istioPodAgent(t, ca, "understudy/understudy")
 	bootstrap := istioPatched(t, s, istioPod{"sidecar", "understudy", "app=understudy", "inbound.yaml"}, nil,
 		"$PORT", portOf(at), "$ADMIN", portOf(admin), "$AGENT", agent, "$GRPC", portOf(s.grpc), "$CALLER", istioSpiffe(istioApp))
 	istioStart(t, s, "1.40.0", "inbound.yaml", bootstrap, admin)
@@ -49,7 +50,7 @@ func istioInbound(t *testing.T, s *stage, ca *scripted.CA) string {
 
 // istioOutbound starts the sidecar of an application that meets the service at an address. In a cluster that is found by
 // DNS.
-func istioOutbound(t *testing.T, s *stage, ca *scripted.CA, identity, at string) {
+func istioOutbound(t *testing.T, s *stack, ca *scripted.CA, identity, at string) {
 	t.Helper()
 	c, err := config.Load(s.config)
 	if err != nil {
@@ -62,9 +63,9 @@ func istioOutbound(t *testing.T, s *stage, ca *scripted.CA, identity, at string)
 	if err != nil {
 		t.Fatal(err)
 	}
-	admin := free(t)
+	admin := stage.Free(t)
 	bootstrap := istioPatched(t, s, istioSidecar, manifests, "$PORT", portOf(s.listen), "$ADMIN", portOf(admin),
-		"$OTHER", portOf(free(t)), "$SHOP", portOf(s.grpc), "$AGENT", istioPodAgent(t, ca, identity))
+		"$OTHER", portOf(stage.Free(t)), "$SHOP", portOf(s.grpc), "$AGENT", istioPodAgent(t, ca, identity))
 	bootstrap = bytes.ReplaceAll(bootstrap, []byte("address: "+host), []byte("address: 127.0.0.1"))
 	bootstrap = bytes.ReplaceAll(bootstrap, []byte("port_value: "+port+"\n"), []byte("port_value: "+portOf(at)+"\n"))
 	istioStart(t, s, "1.40.0", "sidecar.yaml", bootstrap, admin)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"understudy/internal/scripted"
+	"understudy/internal/stage"
 	"understudy/pkg/envoyconf/istio"
 )
 
@@ -19,23 +20,23 @@ type istioEgress struct {
 }
 
 // istioEgressOf starts both. In a cluster the hop's name is found by DNS and its port is fixed; here neither can be.
-func istioEgressOf(t *testing.T, s *stage, version string) *istioEgress {
+func istioEgressOf(t *testing.T, s *stack, version string) *istioEgress {
 	t.Helper()
 	ca, err := scripted.NewCA()
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &istioEgress{ca: ca, hop: free(t)}
+	e := &istioEgress{ca: ca, hop: stage.Free(t)}
 	manifests := istioManifests(t, s, istio.Options{Shape: istio.Egress, Callers: []string{istioApp}})
 	e.pod(t, s, version, istioShared, istioHop, manifests)
 	e.pod(t, s, version, istioSidecar, istioApp, manifests)
 	return e
 }
 
-func (e *istioEgress) pod(t *testing.T, s *stage, version string, pod istioPod, identity string, manifests []byte) {
+func (e *istioEgress) pod(t *testing.T, s *stack, version string, pod istioPod, identity string, manifests []byte) {
 	t.Helper()
-	agent, admin := istioPodAgent(t, e.ca, identity), free(t)
-	bootstrap := istioPatched(t, s, pod, manifests, "$PORT", portOf(s.listen), "$ADMIN", portOf(admin), "$OTHER", portOf(free(t)),
+	agent, admin := istioPodAgent(t, e.ca, identity), stage.Free(t)
+	bootstrap := istioPatched(t, s, pod, manifests, "$PORT", portOf(s.listen), "$ADMIN", portOf(admin), "$OTHER", portOf(stage.Free(t)),
 		"$SHOP", portOf(s.grpc), "$AGENT", agent)
 	for from, to := range map[string]string{
 		"understudy-hop.understudy-hop.svc.cluster.local": "127.0.0.1", "port_value: 15480": "port_value: " + portOf(e.hop), "address: 0.0.0.0": "address: 127.0.0.1",
@@ -48,7 +49,7 @@ func (e *istioEgress) pod(t *testing.T, s *stage, version string, pod istioPod, 
 func TestIstioSidecarsFailOverThroughASharedHop(t *testing.T) {
 	for _, version := range istioEnvoys {
 		t.Run("Envoy "+version, func(t *testing.T) {
-			s := newStage(t, nil)
+			s := newStack(t, nil)
 			e := istioEgressOf(t, s, version)
 			rows(t, istioCalls(s, "llm.default.svc"), s)
 			for name, row := range map[string]struct {
@@ -79,7 +80,7 @@ func (e *istioEgress) answers(t *testing.T, identity string) bool {
 		}
 		conf.Certificates = []tls.Certificate{*cert}
 	}
-	ctx := within(t, patience)
+	ctx := within(t, stage.Patience)
 	conn, err := (&tls.Dialer{Config: conf}).DialContext(ctx, "tcp", e.hop)
 	if err != nil {
 		return false

@@ -6,19 +6,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 
 	anthropic "github.com/anthropics/anthropic-sdk-go/v2"
-	anthropicoption "github.com/anthropics/anthropic-sdk-go/v2/option"
 	"github.com/openai/openai-go/v3"
-	openaioption "github.com/openai/openai-go/v3/option"
 
 	"understudy/internal/scripted"
+	"understudy/internal/stage"
 )
 
 // The kinds of call that a client makes.
@@ -27,9 +24,6 @@ const (
 	chats     = "/v1/chat/completions"
 	responsed = "/v1/responses"
 )
-
-// clientKey is the credential that clients send and no provider may see.
-const clientKey = "the-clients-own-key"
 
 // row is one exchange and what must come of it.
 type row struct {
@@ -99,14 +93,14 @@ var steering = map[string]string{
 }
 
 // rows runs the failover suite through a front.
-func rows(t *testing.T, frontURL string, s *stage) {
+func rows(t *testing.T, frontURL string, s *stack) {
 	for _, r := range failoverRows {
 		t.Run(r.name, func(t *testing.T) { r.run(t, frontURL, s) })
 	}
 }
 
-func (r row) run(t *testing.T, frontURL string, s *stage) {
-	a := s.call(within(t, patience), t, frontURL, r)
+func (r row) run(t *testing.T, frontURL string, s *stack) {
+	a := s.call(within(t, stage.Patience), t, frontURL, r)
 	if r.by != "" {
 		r.served(t, a)
 	} else {
@@ -121,54 +115,46 @@ func (r row) run(t *testing.T, frontURL string, s *stage) {
 	s.clean(t, a)
 }
 
-// answer is what a client got.
-type answer struct {
-	status int
-	header http.Header
-	text   string // of the model
-	err    error  // what the SDK raised
-}
-
 // served checks a good answer and who gave it.
-func (r row) served(t testing.TB, a answer) {
+func (r row) served(t testing.TB, a stage.Answer) {
 	t.Helper()
-	if a.err != nil || a.status != http.StatusOK {
-		t.Fatalf("the client got %d, %v, want 200 and no error", a.status, a.err)
+	if a.Err != nil || a.Status != http.StatusOK {
+		t.Fatalf("the client got %d, %v, want 200 and no error", a.Status, a.Err)
 	}
-	if want := scripted.Text(r.by, model(r.by), t.Name(), 3, 0); a.text != want {
-		t.Errorf("the answer says %q, want %q", a.text, want)
+	if want := scripted.Text(r.by, model(r.by), t.Name(), 3, 0); a.Text != want {
+		t.Errorf("the answer says %q, want %q", a.Text, want)
 	}
 	want := map[string]string{"x-llm-target": r.chain + "/" + r.by, "x-llm-attempts": strconv.Itoa(r.attempts), "x-llm-fallback-reason": r.reason}
 	for name, value := range want {
-		if got := a.header.Get(name); got != value {
+		if got := a.Header.Get(name); got != value {
 			t.Errorf("%s = %q, want %q", name, got, value)
 		}
 	}
 }
 
 // refused checks an error in the client's dialect.
-func (r row) refused(t testing.TB, a answer) {
+func (r row) refused(t testing.TB, a stage.Answer) {
 	t.Helper()
-	if a.status != r.status {
-		t.Errorf("the client got %d, %v, want %d", a.status, a.err, r.status)
+	if a.Status != r.status {
+		t.Errorf("the client got %d, %v, want %d", a.Status, a.Err, r.status)
 	}
 	var body string
-	if e := (*anthropic.Error)(nil); errors.As(a.err, &e) {
+	if e := (*anthropic.Error)(nil); errors.As(a.Err, &e) {
 		body = e.RawJSON()
 	}
-	if e := (*openai.Error)(nil); errors.As(a.err, &e) {
+	if e := (*openai.Error)(nil); errors.As(a.Err, &e) {
 		body = e.RawJSON()
 	}
 	var e struct{ Type, Message string }
 	if err := json.Unmarshal([]byte(body), &e); err != nil || e.Type == "" {
-		t.Errorf("the client got the error %q, %v, want one of its dialect", body, a.err)
+		t.Errorf("the client got the error %q, %v, want one of its dialect", body, a.Err)
 	}
 }
 
 // clean checks that nothing of ours reached a provider, and nothing that steers a client.
-func (s *stage) clean(t testing.TB, a answer) {
+func (s *stack) clean(t testing.TB, a stage.Answer) {
 	t.Helper()
-	for name := range a.header {
+	for name := range a.Header {
 		name = strings.ToLower(name)
 		if name == "x-llm-failover" || name == "x-llm-cluster" || name == "x-envoy-ratelimited" {
 			t.Errorf("the client was sent %s", name)
@@ -177,7 +163,7 @@ func (s *stage) clean(t testing.TB, a answer) {
 	for name, p := range s.providers {
 		for _, r := range p.Requests(t.Name()) {
 			for header, values := range r.Header {
-				if foreign(header) || strings.Contains(strings.Join(values, ","), clientKey) {
+				if foreign(header) || strings.Contains(strings.Join(values, ","), stage.ClientKey) {
 					t.Errorf("provider %s was sent %s: %q", name, header, values)
 				}
 			}
@@ -195,103 +181,16 @@ func foreign(name string) bool {
 }
 
 // call makes the row's call with the official client of its dialect, whose own retries are off.
-func (s *stage) call(ctx context.Context, t testing.TB, frontURL string, r row) answer {
+func (s *stack) call(ctx context.Context, t testing.TB, frontURL string, r row) stage.Answer {
 	t.Helper()
 	headers := map[string]string{scripted.ScriptHeader: r.script, scripted.IDHeader: t.Name(), "x-llm-chain": r.chain}
 	for name, value := range r.header {
 		headers[name] = value
 	}
 	prompt := "hello" + strings.Repeat(" and on", r.size/len(" and on"))
+	api := "openai"
 	if r.path == messages {
-		return s.anthropicCall(ctx, frontURL, r.stream, prompt, headers)
+		api = "anthropic"
 	}
-	return s.openaiCall(ctx, frontURL, r.stream, prompt, headers)
-}
-
-func (s *stage) anthropicCall(ctx context.Context, url string, streamed bool, prompt string, headers map[string]string) answer {
-	var resp *http.Response
-	opts := []anthropicoption.RequestOption{
-		anthropicoption.WithBaseURL(url), anthropicoption.WithAPIKey(clientKey), anthropicoption.WithHTTPClient(s.http),
-		anthropicoption.WithResponseInto(&resp), anthropicoption.WithMaxRetries(0),
-	}
-	for name, value := range headers {
-		opts = append(opts, anthropicoption.WithHeader(name, value))
-	}
-	sdk := anthropic.NewClient(opts...)
-	params := anthropic.MessageNewParams{Model: "m", MaxTokens: 100,
-		Messages: []anthropic.MessageParam{anthropic.NewUserMessage(anthropic.NewTextBlock(prompt))}}
-	var text strings.Builder
-	if !streamed {
-		message, err := sdk.Messages.New(ctx, params)
-		if err == nil {
-			for _, block := range message.Content {
-				text.WriteString(block.Text)
-			}
-		}
-		return answered(resp, text.String(), err)
-	}
-	stream := sdk.Messages.NewStreaming(ctx, params)
-	defer stream.Close()
-	for stream.Next() {
-		text.WriteString(stream.Current().Delta.Text)
-	}
-	return answered(resp, text.String(), stream.Err())
-}
-
-func (s *stage) openaiCall(ctx context.Context, url string, streamed bool, prompt string, headers map[string]string) answer {
-	var resp *http.Response
-	opts := []openaioption.RequestOption{
-		openaioption.WithBaseURL(url + "/v1"), openaioption.WithAPIKey(clientKey), openaioption.WithHTTPClient(s.http),
-		openaioption.WithResponseInto(&resp), openaioption.WithMaxRetries(0),
-	}
-	for name, value := range headers {
-		opts = append(opts, openaioption.WithHeader(name, value))
-	}
-	sdk := openai.NewClient(opts...)
-	params := openai.ChatCompletionNewParams{Model: "m", Messages: []openai.ChatCompletionMessageParamUnion{openai.UserMessage(prompt)}}
-	var text strings.Builder
-	if !streamed {
-		completion, err := sdk.Chat.Completions.New(ctx, params)
-		if err == nil && len(completion.Choices) > 0 {
-			text.WriteString(completion.Choices[0].Message.Content)
-		}
-		return answered(resp, text.String(), err)
-	}
-	stream := sdk.Chat.Completions.NewStreaming(ctx, params)
-	defer stream.Close()
-	for stream.Next() {
-		if chunk := stream.Current(); len(chunk.Choices) > 0 {
-			text.WriteString(chunk.Choices[0].Delta.Content)
-		}
-	}
-	return answered(resp, text.String(), stream.Err())
-}
-
-func answered(resp *http.Response, text string, err error) answer {
-	a := answer{text: text, err: err, header: http.Header{}}
-	if resp != nil {
-		a.status, a.header = resp.StatusCode, resp.Header
-	}
-	return a
-}
-
-// get makes a plain request and reads the whole answer.
-func (s *stage) get(ctx context.Context, url string, headers map[string]string) (status int, body string, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, "", err
-	}
-	for name, value := range headers {
-		req.Header.Set(name, value)
-	}
-	resp, err := s.http.Do(req)
-	if err != nil {
-		return 0, "", err
-	}
-	defer resp.Body.Close()
-	all, err := io.ReadAll(resp.Body)
-	if err != nil {
-		err = fmt.Errorf("read the answer of %s: %w", url, err)
-	}
-	return resp.StatusCode, string(all), err
+	return stage.Call{API: api, URL: frontURL, Model: "m", Stream: r.stream, Header: headers, HTTP: s.http}.Ask(ctx, prompt)
 }

@@ -3,6 +3,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -18,6 +19,8 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"understudy/internal/stage"
 )
 
 // tab is one in a real Chromium, and what its console complains of.
@@ -104,7 +107,7 @@ func (b *tab) text(id string) string {
 // shows waits until a part of the page says all of that.
 func (b *tab) shows(id string, words ...string) {
 	b.t.Helper()
-	eventually(b.t, "#"+id, func(context.Context) error {
+	stage.Eventually(b.t, stage.Patience, "#"+id, func(context.Context) error {
 		text := b.text(id)
 		for _, w := range words {
 			if !strings.Contains(text, w) {
@@ -129,12 +132,14 @@ func (b *tab) prefers(scheme string) {
 func (b *tab) keep(name string) {
 	b.t.Helper()
 	png, err := chromedp.Run(b.ctx, chromedp.FullScreenshot(100))
-	if err == nil {
-		err = os.WriteFile(filepath.Join(artifacts, name+".png"), png, 0o644)
-	}
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	dir := cmp.Or(os.Getenv("PAGE_ARTIFACTS"), b.t.TempDir())
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	stage.Write(b.t, filepath.Join(dir, name+".png"), png)
 }
 
 // violation is a rule of axe that the page breaks.

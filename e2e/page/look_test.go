@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"understudy/internal/stage"
 	"understudy/pkg/admin"
 )
 
@@ -41,7 +42,7 @@ func TestThePageCanBeReadWithoutScripts(t *testing.T) {
 	}
 	b.keep("without-scripts")
 	first := clock(html)
-	eventually(t, "the page without scripts", func(context.Context) error { // it asks to be loaded anew every ten seconds
+	stage.Eventually(t, stage.Patience, "the page without scripts", func(context.Context) error { // it asks to be loaded anew every ten seconds
 		html, err := chromedp.Run(b.ctx, chromedp.OuterHTML(chromedp.CSS("html")))
 		if err == nil && clock(html) == first {
 			err = errors.New("it is still as of " + first)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+
+	"understudy/internal/stage"
 )
 
 // send opens the page of forms, fills one in and sends it, all by keys.
@@ -65,7 +67,7 @@ func TestAnOperatorActsByKeyboardAlone(t *testing.T) {
 	b.shows("t0", "✓ closed forced")
 	b.send(s, "token-breaker-token", down("target", 1), down("force", 3))
 	b.done("the breaker is released")
-	eventually(t, "the banner", func(context.Context) error {
+	stage.Eventually(t, stage.Patience, "the banner", func(context.Context) error {
 		if text := b.text("banner"); text != "" {
 			return errors.New("it says " + text)
 		}

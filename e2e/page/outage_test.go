@@ -4,16 +4,15 @@ package page
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"regexp"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 
+	"understudy/internal/stage"
 	"understudy/pkg/admin"
 )
 
@@ -57,7 +56,7 @@ var countdown = regexp.MustCompile(`half-open in (\d+)s`)
 func (b *tab) counts(id string) {
 	b.t.Helper()
 	first := ""
-	eventually(b.t, "the countdown", func(context.Context) error {
+	stage.Eventually(b.t, stage.Patience, "the countdown", func(context.Context) error {
 		m := countdown.FindStringSubmatch(b.text(id))
 		switch {
 		case first == "" && m != nil:
@@ -87,7 +86,7 @@ func TestThePageKeepsTheFocusAndCanBePaused(t *testing.T) {
 	before := b.text("c0")
 	s.calls(1)
 	paused := s.json().At
-	eventually(t, "/api/status", func(context.Context) error { // so that the page had something to tell, and the time
+	stage.Eventually(t, stage.Patience, "/api/status", func(context.Context) error { // so that the page had something to tell, and the time
 		now := s.json()
 		if n := now.Chains[0].Outcomes.Total(); n != 5 || now.At.Sub(paused) < 3*time.Second {
 			return fmt.Errorf("it tells of %d exchanges at %s, want 5 some seconds after %s", n, now.At, paused)
@@ -103,14 +102,10 @@ func TestThePageKeepsTheFocusAndCanBePaused(t *testing.T) {
 }
 
 // json is what the page shows, as JSON.
-func (s *stack) json() (status admin.Status) {
+func (s *stack) json() admin.Status {
 	s.t.Helper()
-	resp, err := http.Get(s.status + "/api/status")
+	status, err := stage.GetJSON[admin.Status](s.t.Context(), s.status+"/api/status")
 	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&status); err != nil {
 		s.t.Fatal(err)
 	}
 	return status

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"understudy/internal/stage"
 	"understudy/pkg/admin"
 )
 
@@ -25,7 +26,7 @@ func TestTheOperatorIsToldOfAnOutageAndOfItsEnd(t *testing.T) {
 	s := startStack(t)
 	answers := feature{"answers", "a/sonnet", "b/sonnet", "a", "b", "c0", "t0"}
 	chat := feature{"chat", "c/gpt", "d/gpt", "c", "d", "c1", "t2"}
-	messages, completions := s.steady(s.message), s.steady(s.completion)
+	messages, completions := s.steady(stage.Call{API: "anthropic", Stream: true}), s.steady(stage.Call{API: "openai"})
 	s.quiet(`understudy_exchanges_total{outcome="served"} >= 10`, 2)
 	s.shows("summary", "all 4 closed")
 	s.shows("failovers", "None since the start")
@@ -73,7 +74,7 @@ func (s *stack) plays(provider, behaviour string) {
 func (s *stack) breakerAlert(f feature, began time.Time) {
 	s.t.Helper()
 	a := about{"UnderstudyBreakerOpen", "target", f.primary}
-	got := s.fires(patience, a)
+	got := s.fires(stage.Patience, a)
 	s.t.Logf("%s fired %s after the outage began; its breaker had opened after %s", a, since(began), s.opened(f.primary).Sub(began).Round(time.Millisecond))
 	s.says(got, "summary", f.primary)
 	s.says(got, "description", f.primary, "last day: "+f.chain+".") // the list of chains, to its end
@@ -103,7 +104,7 @@ func (s *stack) says(a alert, annotation string, words ...string) {
 // opened is when a target's breaker opened first, of the transitions that are remembered.
 func (s *stack) opened(target string) (at time.Time) {
 	s.t.Helper()
-	status, err := decoded[admin.Status](s.t.Context(), s.status+"/api/status")
+	status, err := stage.GetJSON[admin.Status](s.t.Context(), s.status+"/api/status")
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -144,7 +145,7 @@ func (s *stack) showsTheRecovery(f feature) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	eventually(s.t, patience, "the primary of "+f.chain, func(ctx context.Context) error {
+	stage.Eventually(s.t, stage.Patience, "the primary of "+f.chain, func(ctx context.Context) error {
 		now, err := s.chain(ctx, f.chain)
 		if err == nil && now.Outcomes.Served <= before.Outcomes.Served {
 			err = fmt.Errorf("it has served %d, want more", now.Outcomes.Served)
@@ -159,7 +160,7 @@ func (s *stack) accountsFor(f feature, calls int) {
 	s.t.Helper()
 	fallback := s.providers[f.second].Count("")
 	want := admin.Outcomes{Served: calls - fallback, Fallback: fallback}
-	eventually(s.t, patience, "the account of "+f.chain, func(ctx context.Context) error {
+	stage.Eventually(s.t, stage.Patience, "the account of "+f.chain, func(ctx context.Context) error {
 		c, err := s.chain(ctx, f.chain)
 		if err == nil && (c.Outcomes != want || c.Rungs[0].Served != want.Served || c.Rungs[1].Served != want.Fallback) {
 			err = fmt.Errorf("outcomes %+v, rungs %+v, want %+v", c.Outcomes, c.Rungs, want)

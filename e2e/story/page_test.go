@@ -11,14 +11,15 @@ import (
 
 	"golang.org/x/net/html"
 
+	"understudy/internal/stage"
 	"understudy/pkg/admin"
 )
 
 // shows waits until a part of the status page matches all of these, as who reads it without scripts.
 func (s *stack) shows(id string, patterns ...string) {
 	s.t.Helper()
-	eventually(s.t, patience, "#"+id+" of the page", func(ctx context.Context) error {
-		page, err := get(ctx, s.status+"/")
+	stage.Eventually(s.t, stage.Patience, "#"+id+" of the page", func(ctx context.Context) error {
+		page, err := stage.Get(ctx, s.status+"/")
 		if err != nil {
 			return err
 		}
@@ -60,7 +61,7 @@ func below(n *html.Node, id string) bool {
 
 // chain is what /api/status says of a chain.
 func (s *stack) chain(ctx context.Context, name string) (admin.Chain, error) {
-	status, err := decoded[admin.Status](ctx, s.status+"/api/status")
+	status, err := stage.GetJSON[admin.Status](ctx, s.status+"/api/status")
 	for _, c := range status.Chains {
 		if c.Name == name {
 			return c, nil

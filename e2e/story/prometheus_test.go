@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/url"
 	"time"
+
+	"understudy/internal/stage"
 )
 
 // alert is one that Prometheus would send, or will when it has lasted.
@@ -23,7 +25,7 @@ func (a about) String() string { return fmt.Sprintf("%s{%s=%q}", a.rule, a.label
 
 // alerts are those of /api/v1/alerts: what has resolved is not among them.
 func (s *stack) alerts(ctx context.Context) ([]alert, error) {
-	got, err := decoded[struct {
+	got, err := stage.GetJSON[struct {
 		Data struct {
 			Alerts []alert `json:"alerts"`
 		} `json:"data"`
@@ -45,7 +47,7 @@ func (s *stack) alert(ctx context.Context, a about) (alert, error) {
 // fires waits until the alert fires.
 func (s *stack) fires(within time.Duration, a about) (got alert) {
 	s.t.Helper()
-	eventually(s.t, within, a.String(), func(ctx context.Context) (err error) {
+	stage.Eventually(s.t, within, a.String(), func(ctx context.Context) (err error) {
 		if got, err = s.alert(ctx, a); err == nil && got.State != "firing" {
 			err = fmt.Errorf("its state is %q, want firing", got.State)
 		}
@@ -57,7 +59,7 @@ func (s *stack) fires(within time.Duration, a about) (got alert) {
 // resolves waits until there is no such alert any more.
 func (s *stack) resolves(within time.Duration, a about) {
 	s.t.Helper()
-	eventually(s.t, within, a.String(), func(ctx context.Context) error {
+	stage.Eventually(s.t, within, a.String(), func(ctx context.Context) error {
 		got, err := s.alert(ctx, a)
 		if err == nil && got.State != "" {
 			err = fmt.Errorf("its state is %q, want none", got.State)
@@ -69,8 +71,8 @@ func (s *stack) resolves(within time.Duration, a about) {
 // quiet waits until Prometheus has seen so many series of a query, and has no alert.
 func (s *stack) quiet(query string, series int) {
 	s.t.Helper()
-	eventually(s.t, patience, "a quiet Prometheus", func(ctx context.Context) error {
-		got, err := decoded[struct {
+	stage.Eventually(s.t, stage.Patience, "a quiet Prometheus", func(ctx context.Context) error {
+		got, err := stage.GetJSON[struct {
 			Data struct {
 				Result []struct{} `json:"result"`
 			} `json:"data"`

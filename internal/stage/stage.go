@@ -1,0 +1,102 @@
+// Package stage is what tests of several suites run on: the built service, processes, ports, polling and clients.
+package stage
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"understudy/internal/scripted"
+)
+
+// Patience bounds what is expected to happen soon, on a busy machine.
+const Patience = time.Minute
+
+// Run builds the service, whose path binary then is, and runs the tests. What it returns is for os.Exit.
+func Run(m *testing.M, binary *string) (code int) {
+	dir, err := os.MkdirTemp("", "stage")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	*binary = filepath.Join(dir, "extproc")
+	if out, err := exec.Command("go", "build", "-o", *binary, "understudy/cmd/extproc").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "build the service: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+// Output is what a command that works prints, without the space around it.
+func Output(t testing.TB, program string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(program, args...).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		t.Fatalf("%s %q: %v\n%s%s", program, args, err, out, exit.Stderr)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// Write writes a file, and is its path.
+func Write(t testing.TB, path string, data []byte) string {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Free is a loopback address that was free a moment ago.
+func Free(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// Serve serves h on loopback until the end of the test; with a certificate it speaks TLS.
+func Serve(t testing.TB, h http.Handler, cert *tls.Certificate) *scripted.Server {
+	t.Helper()
+	server, err := scripted.Serve(h, "127.0.0.1:0", cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	return server
+}
+
+// Eventually asks until ok gives no error, for at most d.
+func Eventually(t testing.TB, d time.Duration, what string, ok func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ok(ctx)
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("%s: after %s still: %v", what, d, err)
+		}
+	}
+}
