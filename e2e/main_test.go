@@ -43,9 +43,9 @@ func run(m *testing.M) (code int, err error) {
 	}
 	defer os.RemoveAll(dir)
 	// Rows wait for deadlines more than they work; how many stacks run at once is bounded on its own. There must be room
-	// for every test that waits for a stack and for the rows of those that have one.
+	// for every test that waits for a stack and for the rows of those that have one, or they wait for each other for ever.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "150"); err != nil {
+	if err := flag.Set("test.parallel", "1000"); err != nil {
 		return 1, err
 	}
 	binary = filepath.Join(dir, "extproc")
