@@ -69,9 +69,6 @@ func run(ctx context.Context, args []string, io std) int {
 	if len(args) > 0 && slices.ContainsFunc(commands(), func(c command) bool { return c.name == name+" "+args[0] }) {
 		name, args = name+" "+args[0], args[1:]
 	}
-	if name == "envoy" && len(args) > 0 && args[0] == "attach" {
-		name, args = "envoy attach", args[1:]
-	}
 	for _, c := range commands() {
 		if c.name == name {
 			return exitCode(c.run(ctx, args, io), c, io)
