@@ -5,4 +5,4 @@ cd "$(dirname "$0")/.."
 for version in 1.36.4 1.39.3 1.40.0; do
 	scripts/envoy.sh "$version" >/dev/null
 done
-go test -tags e2e -count=1 -timeout 20m "$@" ./e2e/... ./pkg/envoyconf ./pkg/processor ./pkg/provider/credential ./cmd/extproc
+go test -tags e2e -count=1 -timeout 40m "$@" ./e2e/... ./pkg/envoyconf ./pkg/processor ./pkg/provider/credential ./cmd/extproc
