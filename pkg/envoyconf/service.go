@@ -122,7 +122,7 @@ func (b *builder) accessLogs() []*accesslogv3.AccessLog {
 	for _, cluster := range b.logClusters() {
 		logs = append(logs, &accesslogv3.AccessLog{
 			Name:   "envoy.access_loggers.http_grpc",
-			Filter: ofExchange(),
+			Filter: ofLost(),
 			ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: b.pack(&grpclogv3.HttpGrpcAccessLogConfig{
 				CommonConfig: &grpclogv3.CommonGrpcAccessLogConfig{
 					LogName:             ServiceName,
@@ -137,19 +137,19 @@ func (b *builder) accessLogs() []*accesslogv3.AccessLog {
 	return logs
 }
 
-// ofExchange leaves out what the service did not name, passthrough above all, and what ended well: only these flags say
-// which side was lost. An entry for each exchange cost every replica some 30 µs.
-func ofExchange() *accesslogv3.AccessLogFilter {
+// ofLost lets pass what tells which side of an exchange was lost, and nothing else: an entry for each exchange cost every
+// replica some 30 µs.
+func ofLost() *accesslogv3.AccessLogFilter {
 	lost := &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_ResponseFlagFilter{
 		ResponseFlagFilter: &accesslogv3.ResponseFlagFilter{Flags: []string{"UF", "UC", "UR", "UPE", "DC"}},
 	}}
 	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_AndFilter{
-		AndFilter: &accesslogv3.AndFilter{Filters: []*accesslogv3.AccessLogFilter{lost, ours()}},
+		AndFilter: &accesslogv3.AndFilter{Filters: []*accesslogv3.AccessLogFilter{lost, ofExchange()}},
 	}}
 }
 
-// ours lets pass what the service named.
-func ours() *accesslogv3.AccessLogFilter {
+// ofExchange leaves out what the service did not name, passthrough above all.
+func ofExchange() *accesslogv3.AccessLogFilter {
 	return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_MetadataFilter{
 		MetadataFilter: &accesslogv3.MetadataFilter{
 			Matcher: &matcherv3.MetadataMatcher{
