@@ -71,6 +71,9 @@ type app struct {
 	stopping context.CancelFunc
 	wg       sync.WaitGroup
 	failed   chan error
+
+	ended  sync.Once // ended guards endErr
+	endErr error
 }
 
 // newApp opens the store before it listens: until then Envoy goes to other replicas.
@@ -294,8 +297,13 @@ func (a *app) fail(err error) {
 }
 
 // stop takes no new attempt, lets running ones finish for at most drain, ends the rest honestly, and waits. What they
-// come to is still shared.
+// come to is still shared. A second call says what the first one came to.
 func (a *app) stop(drain time.Duration) error {
+	a.ended.Do(func() { a.endErr = a.end(drain) })
+	return a.endErr
+}
+
+func (a *app) end(drain time.Duration) error {
 	a.ready.Store(false)
 	a.health.Shutdown()
 	a.stopping()
