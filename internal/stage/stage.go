@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -59,15 +60,20 @@ func Write(t testing.TB, path string, data []byte) string {
 	return path
 }
 
-// Free is a loopback address that was free a moment ago.
+// Free is a loopback address that was free a moment ago. Its port is below those from which the kernel takes the near ends
+// of connections (32768 and up), one of which would soon have taken a port of :0 for itself.
 func Free(t testing.TB) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	var err error
+	for range 100 {
+		var ln net.Listener
+		if ln, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12_000+rand.IntN(20_000))); err == nil {
+			defer ln.Close()
+			return ln.Addr().String()
+		}
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal(err)
+	return ""
 }
 
 // Serve serves h on loopback until the end of the test; with a certificate it speaks TLS.
