@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"understudy/internal/stage"
 )
 
 // drillOf runs `extproc drill` and gives its exit code and all that it says.
@@ -213,7 +215,7 @@ func TestADrillSaysWhyItCannotBegin(t *testing.T) {
 		want string
 	}{
 		{"the service plays no faults", []string{"-c", config}, "the running service allows no drill: refused: this configuration has no drill.listen"},
-		{"nobody listens", []string{"-c", config, "--admin", "http://" + refusing(t)}, "cannot be asked"},
+		{"nobody listens", []string{"-c", config, "--admin", "http://" + stage.Refusing(t)}, "cannot be asked"},
 		{"the listener is Envoy's", []string{"-c", config, "--admin", "http://" + s.envoyAdmin}, "has no drills"},
 		{"there is no such chain", []string{"-c", config, "--chain", "nosuch"}, `has no chain named "nosuch"`},
 		{"the owner's message is empty", []string{"-c", mute, "--self"}, "chains.chat.off.message: must not be empty"},

@@ -14,11 +14,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"understudy/internal/scripted"
+	"understudy/internal/stage"
 )
 
 // plan is what a test wants of its stack.
@@ -119,7 +119,7 @@ func (s *Stack) startProviders(t *testing.T) {
 	write(t, filepath.Join(s.dir, "ca.pem"), ca.PEM())
 	s.providers = map[string]*scripted.Provider{}
 	s.endpoints = map[string]string{
-		"dead":  "http://" + refusing(t),
+		"dead":  "http://" + stage.Refusing(t),
 		"nodns": "http://no-such-host.invalid:8080",
 		"empty": "http://127.0.0.1:9", // its endpoints are removed from the bootstrap
 	}
@@ -164,24 +164,6 @@ func serveAt(t *testing.T, h http.Handler, host string, cert *tls.Certificate) s
 	}
 	t.Cleanup(func() { server.Close() })
 	return server.URL(host)
-}
-
-// refusing is an address that refuses connections: bound, so that nobody takes it, and never listening.
-func refusing(t *testing.T) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
 }
 
 // free is a loopback address that was free a moment ago.

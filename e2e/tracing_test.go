@@ -17,6 +17,8 @@ import (
 	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+
+	"understudy/internal/stage"
 )
 
 // collector takes spans by OTLP over HTTP.
@@ -257,7 +259,7 @@ func (s *Stack) hasExemplar(t *testing.T) {
 
 func TestACollectorThatIsDownHarmsNoExchange(t *testing.T) {
 	t.Parallel()
-	s := startStack(t, traces("http://"+refusing(t), plan{chains: []chain{
+	s := startStack(t, traces("http://"+stage.Refusing(t), plan{chains: []chain{
 		{name: "traced", api: "anthropic", on: []string{"a", "b"}, breaker: fileBreaker{Failures: 1000}},
 	}}))
 	for n := range 40 {

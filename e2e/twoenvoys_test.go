@@ -6,9 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"testing"
@@ -25,6 +23,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"understudy/internal/scripted"
+	"understudy/internal/stage"
 	"understudy/pkg/config"
 	"understudy/pkg/envoyconf"
 )
@@ -197,22 +196,5 @@ func (e *twoEnvoys) answers(t *testing.T, name string) bool {
 	if name != "" {
 		conf.Certificates = []tls.Certificate{*leaf(t, e.ca, name)}
 	}
-	ctx := within(t, patience)
-	conn, err := (&tls.Dialer{Config: conf}).DialContext(ctx, "tcp", e.hop)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write([]byte("GET /nothing HTTP/1.1\r\nhost: x\r\nx-envoy-attempt-count: 2\r\n\r\n")); err != nil {
-		return false
-	}
-	n, err := conn.Read(make([]byte, 1<<10))
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatal("the hop neither answers nor hangs up")
-	}
-	return n > 0
+	return stage.Answers(within(t, patience), t, e.hop, conf, "GET /nothing HTTP/1.1\r\nhost: x\r\nx-envoy-attempt-count: 2\r\n\r\n")
 }

@@ -5,7 +5,6 @@ package mesh
 import (
 	"bytes"
 	"crypto/tls"
-	"os"
 	"testing"
 
 	"understudy/internal/scripted"
@@ -80,22 +79,5 @@ func (e *istioEgress) answers(t *testing.T, identity string) bool {
 		}
 		conf.Certificates = []tls.Certificate{*cert}
 	}
-	ctx := within(t, stage.Patience)
-	conn, err := (&tls.Dialer{Config: conf}).DialContext(ctx, "tcp", e.hop)
-	if err != nil {
-		return false
-	}
-	defer conn.Close()
-	deadline, _ := ctx.Deadline()
-	if err := conn.SetDeadline(deadline); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := conn.Write([]byte("GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n")); err != nil {
-		return false
-	}
-	n, err := conn.Read(make([]byte, 1<<10))
-	if os.IsTimeout(err) {
-		t.Fatal("the hop neither answers nor hangs up")
-	}
-	return n > 0
+	return stage.Answers(within(t, stage.Patience), t, e.hop, conf, "GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n")
 }

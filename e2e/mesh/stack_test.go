@@ -8,11 +8,9 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
-	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
@@ -77,7 +75,7 @@ func newStack(t *testing.T, edit func(*stack)) *stack {
 		dir: t.TempDir(), grpc: stage.Free(t), admin: stage.Free(t), listen: stage.Free(t), envoyAdmin: stage.Free(t), http: client(t),
 		providers: map[string]*scripted.Provider{},
 		accounts: map[string]account{
-			"dead": {api: "anthropic", endpoint: "http://" + refusing(t)}, "gone": {api: "anthropic", endpoint: "http://" + refusing(t)},
+			"dead": {api: "anthropic", endpoint: "http://" + stage.Refusing(t)}, "gone": {api: "anthropic", endpoint: "http://" + stage.Refusing(t)},
 		},
 		chains: map[string]chain{
 			"claude": {on: []string{"a", "b"}, paths: []string{messages}},
@@ -250,22 +248,4 @@ func client(t testing.TB) *http.Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 1000}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport}
-}
-
-// refusing is an address that refuses connections: bound, so that nobody takes it, and never listening.
-func refusing(t testing.TB) string {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	name, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
 }

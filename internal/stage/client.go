@@ -3,11 +3,15 @@ package stage
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
+	"testing"
 
 	anthropic "github.com/anthropics/anthropic-sdk-go/v2"
 	anthropicoption "github.com/anthropics/anthropic-sdk-go/v2/option"
@@ -138,4 +142,27 @@ func (c Call) openAI(ctx context.Context, prompt string, resp **http.Response) (
 		}
 	}
 	return text.String(), stream.Err()
+}
+
+// Answers reports whether who listens at addr answers a request of somebody who shows what conf says. In TLS 1.3 who is
+// refused learns it when it reads. Somebody who does neither until ctx ends fails the test.
+func Answers(ctx context.Context, t testing.TB, addr string, conf *tls.Config, request string) bool {
+	t.Helper()
+	conn, err := (&tls.Dialer{Config: conf}).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	if err := conn.SetDeadline(deadline); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte(request)); err != nil {
+		return false
+	}
+	n, err := conn.Read(make([]byte, 1<<10))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("%s neither answers nor hangs up", addr)
+	}
+	return n > 0
 }
