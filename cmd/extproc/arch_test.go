@@ -42,7 +42,7 @@ var imports = map[string][]string{
 	"pkg/classify/sse":            {},
 	"pkg/envoyconf":               {"pkg/config", "pkg/provider"},
 	"pkg/envoyconf/attach":        {"pkg/config", "pkg/envoyconf"},
-	"pkg/envoyconf/gateway":       {"pkg/config", "pkg/envoyconf"},
+	"pkg/envoyconf/gateway":       {"pkg/config", "pkg/envoyconf", "pkg/envoyconf/attach"},
 	"pkg/envoyconf/istio":         {"pkg/config", "pkg/envoyconf", "pkg/envoyconf/attach"},
 	"pkg/envoyconf/audit":         {"pkg/config", "pkg/envoyconf"},
 	"pkg/envoyconf/xds":           {"pkg/config", "pkg/envoyconf"},

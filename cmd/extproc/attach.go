@@ -79,7 +79,7 @@ func (a attachment) check() error {
 func (a attachment) write(c *config.Config) ([]byte, error) {
 	switch a.to {
 	case "gateway":
-		return gateway.Manifests(c, gateway.Options{Level: gateway.Level(a.istio.Level), Namespace: a.istio.Namespace})
+		return gateway.Manifests(c, gateway.Options{Level: a.istio.Level, Namespace: a.istio.Namespace})
 	case "istio":
 		return istio.Manifests(c, a.istio)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"understudy/internal/scripted"
 	"understudy/internal/stage"
+	"understudy/pkg/envoyconf/attach"
 	"understudy/pkg/envoyconf/gateway"
 )
 
@@ -28,7 +29,7 @@ func TestEnvoyGateway(t *testing.T) {
 		for _, name := range []string{"secure", "impostor"} {
 			s.trusts(t, "understudy-to-llm-"+name+"-ca", s.accounts[name].ca)
 		}
-		s.publish(t, gateway.SameRequest)
+		s.publish(t, attach.SameRequest)
 	})
 	t.Run("the suite", func(t *testing.T) { rows(t, s.frontURL(), s.stack) })
 	t.Run("each patch has met what it changes", func(t *testing.T) {
@@ -162,7 +163,7 @@ func (s *gatewayStack) envoyFirst(t *testing.T, account string) {
 	config := s.config
 	s.config = filepath.Join(s.dir, "next.yaml")
 	s.save(t)
-	s.publish(t, gateway.SameRequest)
+	s.publish(t, attach.SameRequest)
 	s.config = config
 	s.apply(t, "probe.yaml", fmt.Appendf(nil, gatewayRoute, "probe", account))
 	stage.Eventually(t, 4*stage.Patience, "Envoy's new provider", func(ctx context.Context) error {
@@ -194,7 +195,7 @@ func (s *gatewayStack) back(t *testing.T) {
 
 // lessens publishes the next level below: the service still chooses, and what comes of its first choice is final.
 func (s *gatewayStack) lessens(t *testing.T) {
-	s.publish(t, gateway.NextRequest)
+	s.publish(t, attach.NextRequest)
 	once := row{chain: "healthy", path: messages, script: "a=401; b=ok", status: http.StatusServiceUnavailable} // a 401 opens no breaker
 	stage.Eventually(t, 4*stage.Patience, "the lower level", func(ctx context.Context) error {
 		if a := s.call(ctx, t, s.frontURL(), once); a.Status == http.StatusOK {
@@ -251,7 +252,7 @@ func TestEnvoyGatewayOnlyObserves(t *testing.T) {
 		s.apply(t, "understudy-envoy.yaml", fmt.Appendf(nil,
 			"apiVersion: v1\nkind: Secret\nmetadata: {name: understudy-envoy, namespace: default}\ntype: kubernetes.io/tls\nstringData: {tls.crt: %q, tls.key: %q}\n",
 			read(t, s.tls.envoyCert), read(t, s.tls.envoyKey)))
-		s.apply(t, "understudy.yaml", s.printed(t, gateway.Options{Level: gateway.Observe}))
+		s.apply(t, "understudy.yaml", s.printed(t, gateway.Options{Level: attach.Observe}))
 	})
 	if got := s.refusals(); len(got) > 0 {
 		t.Errorf("Envoy Gateway refuses %d of what it is told: %.2000s", len(got), got)

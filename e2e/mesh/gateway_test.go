@@ -15,6 +15,7 @@ import (
 	"understudy/internal/scripted"
 	"understudy/internal/stage"
 	"understudy/pkg/config"
+	"understudy/pkg/envoyconf/attach"
 	"understudy/pkg/envoyconf/gateway"
 )
 
@@ -64,7 +65,7 @@ func (s *gatewayStack) trusts(t testing.TB, name, ca string) {
 
 // publish writes the manifests of the config as it is now. For a machine without Kubernetes, they differ in one thing:
 // who runs Envoy.
-func (s *gatewayStack) publish(t testing.TB, level gateway.Level) {
+func (s *gatewayStack) publish(t testing.TB, level attach.Level) {
 	t.Helper()
 	out := s.printed(t, gateway.Options{Level: level})
 	kubernetes := []byte("  provider: {type: Kubernetes, kubernetes: {envoyService: {name: understudy-front}}}\n")

@@ -175,6 +175,12 @@ func (p *Provider) Place() string {
 	return strings.Join([]string{p.Endpoint.String(), string(p.Platform), string(p.Surface), p.Region, p.Project, p.APIVersion}, " ")
 }
 
+// Envoy's clusters that lead to no provider and to no replica; no provider can have their names.
+const (
+	DrillCluster     = "understudy-drill" // where faults are played
+	CollectorCluster = "understudy-otlp"  // of traces
+)
+
 // FeedCluster is the Envoy cluster of the provider's status feed.
 func (p *Provider) FeedCluster() string { return p.Cluster + "-status" }
 

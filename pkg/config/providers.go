@@ -7,7 +7,7 @@ import (
 
 func (c *compiler) providers() {
 	c.out.Providers = map[string]*Provider{}
-	users := map[string]string{"hop": "the hop itself", "understudy": "this service", "understudy-drill": "drills", "understudy-otlp": "tracing"} // of Envoy's clusters
+	users := map[string]string{"hop": "the hop itself", "understudy": "this service", DrillCluster: "drills", CollectorCluster: "tracing"} // of Envoy's clusters
 	for _, name := range c.keys["providers"] {
 		path := at("providers", name)
 		c.name(path, name)

@@ -142,7 +142,7 @@ func TestAPlayedTargetHasNothingOfTheRealOnesPlaceAndCredential(t *testing.T) {
 		t.Errorf("Instead(b/x) = %+v, from %+v, want the target itself, and the real one unchanged", got, real)
 	}
 	p := got.Provider
-	if p.Platform != config.Native || p.Auth != (config.Auth{None: true}) || p.Cluster != drill.Cluster || p.API != config.Anthropic {
+	if p.Platform != config.Native || p.Auth != (config.Auth{None: true}) || p.Cluster != config.DrillCluster || p.API != config.Anthropic {
 		t.Errorf("Instead(b/x).Provider = %+v, want the dialect's own platform without a credential", p)
 	}
 }

@@ -10,9 +10,6 @@ import (
 	"understudy/pkg/config"
 )
 
-// Cluster is Envoy's way to the server that plays faults.
-const Cluster = "understudy-drill"
-
 // domain follows the name of a fault in the authority of a request that meets it.
 const domain = ".drill.invalid"
 
@@ -22,7 +19,7 @@ func Instead(t *config.Target, fault string) *config.Target {
 	played := *t
 	played.Provider = &config.Provider{
 		Name: t.Provider.Name, API: t.Provider.API, Platform: config.Native, TierCheck: true,
-		Endpoint: &url.URL{Scheme: "http", Host: fault + domain}, Auth: config.Auth{None: true}, Cluster: Cluster,
+		Endpoint: &url.URL{Scheme: "http", Host: fault + domain}, Auth: config.Auth{None: true}, Cluster: config.DrillCluster,
 	}
 	return &played
 }

@@ -8,9 +8,6 @@ import (
 	"understudy/pkg/config"
 )
 
-// drillName is the cluster that a provider's requests take during a drill: see drill.Cluster. No provider can have it.
-const drillName = "understudy-drill"
-
 // drillCluster reaches where the replicas play faults. It is as a provider's would be, so that a played fault takes a real
 // one's way.
 func (b *builder) drillCluster() *clusterv3.Cluster {
@@ -21,12 +18,12 @@ func (b *builder) drillCluster() *clusterv3.Cluster {
 	options := http1()
 	options.HttpFilters = b.providerFilters(&config.Provider{Auth: config.Auth{None: true}})
 	return &clusterv3.Cluster{
-		Name:                 drillName,
+		Name:                 config.DrillCluster,
 		ClusterDiscoveryType: b.discovery(b.c.Drill.Services),
 		DnsLookupFamily:      clusterv3.Cluster_V4_PREFERRED,
 		ConnectTimeout:       durationpb.New(connectTimeout),
 		CircuitBreakers:      unlimited(),
-		LoadAssignment:       endpoints(drillName, as...),
+		LoadAssignment:       endpoints(config.DrillCluster, as...),
 
 		TypedExtensionProtocolOptions: b.protocol(options),
 	}

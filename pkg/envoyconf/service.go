@@ -2,6 +2,7 @@ package envoyconf
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
@@ -162,6 +163,11 @@ func ofExchange() *accesslogv3.AccessLogFilter {
 			MatchIfKeyNotFound: wrapperspb.Bool(false),
 		},
 	}}
+}
+
+// IsService says whether a cluster leads to replicas of the service: to all of them, or to one for its access log.
+func IsService(cluster string) bool {
+	return cluster == ServiceName || strings.HasPrefix(cluster, ServiceName+"#")
 }
 
 // logClusters are the clusters of one replica each. No provider can have such a name.

@@ -12,10 +12,9 @@ import (
 	samplersv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/tracers/opentelemetry/samplers/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
-)
 
-// collectorName is the cluster of the traces' collector. No provider can have it.
-const collectorName = "understudy-otlp"
+	"understudy/pkg/config"
+)
 
 // tracing gives an exchange one span of Envoy's, from the client's traceparent if it sends one, and every attempt that
 // span as its parent. The hop has none: its passes are the service's attempts. nil: no spans are wanted, or they are those
@@ -34,7 +33,7 @@ func (b *builder) tracing() *hcmv3.HttpConnectionManager_Tracing {
 				Sampler:     b.sampler(t.Share),
 				HttpService: &corev3.HttpService{HttpUri: &corev3.HttpUri{
 					Uri:              t.Spans().String(),
-					HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: collectorName},
+					HttpUpstreamType: &corev3.HttpUri_Cluster{Cluster: config.CollectorCluster},
 					Timeout:          durationpb.New(time.Second),
 				}},
 			})},
@@ -58,7 +57,7 @@ func (b *builder) collectorClusters() []*clusterv3.Cluster {
 	if b.tracing() == nil {
 		return nil
 	}
-	return []*clusterv3.Cluster{b.outside(origin{name: collectorName, url: b.c.Tracing.OTLP, key: "tracing.otlp", ca: b.c.Envoy.CAFile})}
+	return []*clusterv3.Cluster{b.outside(origin{name: config.CollectorCluster, url: b.c.Tracing.OTLP, key: "tracing.otlp", ca: b.c.Envoy.CAFile})}
 }
 
 // untraced takes our trace's ids from what a provider gets. Without tracing they are the client's, whose business they are.

@@ -66,7 +66,7 @@ func TestAnAttachedEnvoyKeepsItsOwnTracing(t *testing.T) {
 		t.Error("the pieces for somebody's Envoy bring tracing of their own")
 	}
 	for _, cluster := range p.Clusters {
-		if cluster.Name == collectorName {
+		if cluster.Name == config.CollectorCluster {
 			t.Errorf("the pieces for somebody's Envoy bring the cluster %s", cluster.Name)
 		}
 	}

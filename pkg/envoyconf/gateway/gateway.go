@@ -22,25 +22,13 @@ import (
 
 	"understudy/pkg/config"
 	"understudy/pkg/envoyconf"
-)
-
-// Level is how far Understudy is let in.
-type Level string
-
-// The levels.
-const (
-	// Observe shows the exchanges of a route to the service, and changes nothing.
-	Observe Level = "observe"
-	// NextRequest lets the service choose the provider of a request, and retries nothing.
-	NextRequest Level = "next-request"
-	// SameRequest answers a failed request itself by the next target.
-	SameRequest Level = "same-request"
+	"understudy/pkg/envoyconf/attach"
 )
 
 // Options are what a Config does not know.
 type Options struct {
-	Level     Level  // SameRequest by default
-	Namespace string // of all that is printed; "default" by default
+	Level     attach.Level // attach.SameRequest by default
+	Namespace string       // of all that is printed; "default" by default
 
 	// What is there already, of which Observe adds to a route: "llm" by default, and the listener "http".
 	Gateway, Listener, Route string
@@ -70,7 +58,7 @@ func Manifests(c *config.Config, o Options) ([]byte, error) {
 		return nil, err
 	}
 	name := "choosing.yaml.tmpl"
-	if o.Level == Observe {
+	if o.Level == attach.Observe {
 		name = "observing.yaml.tmpl"
 	}
 	var out bytes.Buffer
@@ -81,17 +69,15 @@ func Manifests(c *config.Config, o Options) ([]byte, error) {
 }
 
 func (o Options) withDefaults() Options {
-	o.Level, o.Namespace = cmp.Or(o.Level, SameRequest), cmp.Or(o.Namespace, "default")
+	o.Level, o.Namespace = cmp.Or(o.Level, attach.SameRequest), cmp.Or(o.Namespace, "default")
 	o.Gateway, o.Listener, o.Route = cmp.Or(o.Gateway, "llm"), cmp.Or(o.Listener, "http"), cmp.Or(o.Route, "llm")
 	return o
 }
 
 func (o Options) check() error {
 	var errs []error
-	switch o.Level {
-	case Observe, NextRequest, SameRequest:
-	default:
-		errs = append(errs, fmt.Errorf("level %q: write %s, %s or %s", o.Level, Observe, NextRequest, SameRequest))
+	if _, err := attach.ParseLevel(string(o.Level)); err != nil {
+		errs = append(errs, err)
 	}
 	for what, name := range map[string]string{"namespace": o.Namespace, "gateway": o.Gateway, "listener": o.Listener, "route": o.Route} {
 		if !label.MatchString(name) {
@@ -102,8 +88,8 @@ func (o Options) check() error {
 }
 
 // possible says what of c Envoy Gateway has no way to do.
-func possible(c *config.Config, l Level) error {
-	if !c.Envoy.FailOpen || l == Observe {
+func possible(c *config.Config, l attach.Level) error {
+	if !c.Envoy.FailOpen || l == attach.Observe {
 		return nil
 	}
 	return errors.New("envoy.when_service_down: open is not to be had with Envoy Gateway: its credential injection is of the route " +

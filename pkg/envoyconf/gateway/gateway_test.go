@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"understudy/pkg/config"
+	"understudy/pkg/envoyconf/attach"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew; read the difference before it is committed")
@@ -22,7 +23,7 @@ const secret = "sk-must-not-be-written"
 
 // The examples in envoy/gateway are what the command prints for the config beside them.
 func TestTheExamplesAreWhatWasReviewed(t *testing.T) {
-	for _, level := range []Level{SameRequest, NextRequest, Observe} {
+	for _, level := range []attach.Level{attach.SameRequest, attach.NextRequest, attach.Observe} {
 		t.Run(string(level), func(t *testing.T) {
 			got, err := Manifests(edited(t), Options{Level: level, Namespace: "understudy"})
 			if err != nil {
@@ -118,7 +119,7 @@ func kinds(t *testing.T, manifests []byte) map[string]int {
 }
 
 func TestEachResourceHasANameOfItsOwn(t *testing.T) {
-	for _, level := range []Level{SameRequest, NextRequest, Observe} {
+	for _, level := range []attach.Level{attach.SameRequest, attach.NextRequest, attach.Observe} {
 		out, err := Manifests(edited(t), Options{Level: level})
 		if err != nil {
 			t.Fatal(err)
@@ -132,7 +133,7 @@ func TestEachResourceHasANameOfItsOwn(t *testing.T) {
 }
 
 func TestOnlySameRequestRetries(t *testing.T) {
-	for level, want := range map[Level]int{SameRequest: 1, NextRequest: 0, Observe: 0} {
+	for level, want := range map[attach.Level]int{attach.SameRequest: 1, attach.NextRequest: 0, attach.Observe: 0} {
 		out, err := Manifests(edited(t), Options{Level: level})
 		if err != nil {
 			t.Fatal(err)
@@ -210,7 +211,7 @@ func TestPassthroughOfEverythingIsNotAnsweredAsNothing(t *testing.T) {
 }
 
 func TestFailOpenIsNoObstacleToObserving(t *testing.T) {
-	if _, err := Manifests(edited(t, "envoy:\n", "envoy:\n  when_service_down: open\n"), Options{Level: Observe}); err != nil {
+	if _, err := Manifests(edited(t, "envoy:\n", "envoy:\n  when_service_down: open\n"), Options{Level: attach.Observe}); err != nil {
 		t.Errorf("Manifests = %v, want none: at this level Envoy goes on without the service anyway", err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"sigs.k8s.io/yaml"
+
+	"understudy/pkg/envoyconf/attach"
 )
 
 // What the CustomResourceDefinitions take.
@@ -21,7 +23,7 @@ var (
 // acceptable tells everything that the API server would refuse.
 func (v *view) acceptable() error {
 	errs := append(v.taken(), v.misnamed()...)
-	if v.Port == 65535 && v.Level != Observe {
+	if v.Port == 65535 && v.Level != attach.Observe {
 		errs = append(errs, errors.New("envoy.listen: the hop's listener has the port after this one, and after 65535 there is none"))
 	}
 	return errors.Join(errs...)

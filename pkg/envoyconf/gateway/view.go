@@ -18,6 +18,7 @@ import (
 
 	"understudy/pkg/config"
 	"understudy/pkg/envoyconf"
+	"understudy/pkg/envoyconf/attach"
 )
 
 // view is what the template shows: Envoy's own configuration of the same Config, sorted into Envoy Gateway's resources.
@@ -91,7 +92,7 @@ type filterPatch struct {
 	Value proto.Message
 	List  bool // the field is a list, and Value all of it
 
-	Overheard bool // Observe has it too
+	Overheard bool // attach.Observe has it too
 }
 
 // HopClusters are Envoy's clusters of the front's rules, each of which leads to the hop.
@@ -132,14 +133,14 @@ func newView(c *config.Config, o Options, p *envoyconf.Pieces) (*view, error) {
 		Filter:   filter, FilterPatches: filterPatches(filter),
 	}
 	for _, cluster := range p.Clusters {
-		if o.Level == Observe && !isService(cluster.Name) {
+		if o.Level == attach.Observe && !envoyconf.IsService(cluster.Name) {
 			continue
 		}
 		if err := v.addCluster(c, cluster); err != nil {
 			return nil, err
 		}
 	}
-	if o.Level != Observe {
+	if o.Level != attach.Observe {
 		v.addFronts(p.FrontManager.GetRouteConfig().VirtualHosts[0].Routes)
 	}
 	return v, v.acceptable()
@@ -163,7 +164,7 @@ func (v *view) addCluster(c *config.Config, cluster *clusterv3.Cluster) error {
 	switch name := cluster.Name; {
 	case name == "hop":
 		return nil
-	case isService(name):
+	case envoyconf.IsService(name):
 		return v.addService(c, cluster)
 	}
 	b := backend{Name: kubernetesName(cluster.Name), Cluster: cluster}
@@ -177,10 +178,6 @@ func (v *view) addCluster(c *config.Config, cluster *clusterv3.Cluster) error {
 	v.Backends = append(v.Backends, b)
 	v.Targets = append(v.Targets, target{Cluster: cluster.Name, Backend: b.Name, Filters: options.HttpFilters})
 	return nil
-}
-
-func isService(cluster string) bool {
-	return cluster == "understudy" || strings.HasPrefix(cluster, "understudy#")
 }
 
 // addService: of several replicas each has a backend of its own for its access log, besides the one of all.
@@ -236,7 +233,7 @@ func (v *view) addFronts(routes []*routev3.Route) {
 	plain := front{Name: "understudy-front-plain", Why: plainWhy}
 	for _, r := range routes[:len(routes)-1] {
 		switch {
-		case r.GetRoute().RetryPolicy != nil && v.Level == SameRequest:
+		case r.GetRoute().RetryPolicy != nil && v.Level == attach.SameRequest:
 			retried.Retry, v.Counts = r.GetRoute().RetryPolicy, true
 			retried.add(r)
 		case r.GetRoute().RetryPolicy != nil:

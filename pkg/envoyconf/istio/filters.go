@@ -2,7 +2,6 @@ package istio
 
 import (
 	"slices"
-	"strings"
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
@@ -11,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"understudy/pkg/envoyconf"
 	"understudy/pkg/envoyconf/attach"
 )
 
@@ -102,7 +102,7 @@ func (g *generator) frontHost() *routev3.VirtualHost {
 // serviceClusters reach the service's replicas.
 func (g *generator) serviceClusters() []patch {
 	var patches []patch
-	for _, c := range g.named(isService) {
+	for _, c := range g.named(envoyconf.IsService) {
 		patches = append(patches, g.cluster(serviceClusterWhy, g.inMesh(c)))
 	}
 	return patches
@@ -110,7 +110,7 @@ func (g *generator) serviceClusters() []patch {
 
 // inMesh gives the service's clusters the mesh's certificates.
 func (g *generator) inMesh(c *clusterv3.Cluster) *clusterv3.Cluster {
-	if !isService(c.Name) || !g.throughMesh() {
+	if !envoyconf.IsService(c.Name) || !g.throughMesh() {
 		return c
 	}
 	c = proto.CloneOf(c)
@@ -121,7 +121,7 @@ func (g *generator) inMesh(c *clusterv3.Cluster) *clusterv3.Cluster {
 // outsideClusters reach providers and status feeds.
 func (g *generator) outsideClusters() []patch {
 	var patches []patch
-	for _, c := range g.named(func(name string) bool { return !isHop(name) && !isService(name) }) {
+	for _, c := range g.named(func(name string) bool { return !isHop(name) && !envoyconf.IsService(name) }) {
 		patches = append(patches, g.cluster(outsideWhy, c))
 	}
 	return patches
@@ -139,11 +139,6 @@ func (g *generator) named(is func(string) bool) []*clusterv3.Cluster {
 }
 
 func isHop(name string) bool { return name == "hop" }
-
-// isService: of several replicas each has a cluster of its own for its access log.
-func isService(name string) bool {
-	return name == "understudy" || strings.HasPrefix(name, "understudy#")
-}
 
 func (g *generator) context() string {
 	if g.o.Shape == Gateway {
