@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -74,27 +73,15 @@ func newDegraded(s *store.Store, p *processor.Processor, reg prometheus.Register
 	d.queues = recovery.NewQueueCollector(context.Background(), func() []string { return queued(cfg()) }, jobs.Stats)
 	reg.MustRegister(d.queues)
 	p.Degrade(d.ladder, d.closed)
-	d.learn(s)
-	return d, nil
-}
-
-// learn takes over the switches that the store has, if it is there: a chain that is off must serve nobody while their
-// watch begins.
-func (d *degraded) learn(s *store.Store) {
-	ctx, cancel := context.WithTimeout(context.Background(), learnPatience)
-	defer cancel()
-	for _, ch := range d.processor.Book().Config.Chains {
-		if s.Ready() != nil {
-			return
-		}
-		switch e, err := d.switches.Get(ctx, ch.Name); {
-		case err == nil:
-			d.turn(e)
-		case !errors.Is(err, store.ErrNotFound):
-			d.log.Warn("the switches of the chains are not known at the start", "error", err.Error())
-			return
-		}
+	// A chain that is off must serve nobody while the watch of its switch begins.
+	var chains []string
+	for _, ch := range cfg().Chains {
+		chains = append(chains, ch.Name)
 	}
+	if err := takeOver(s, d.switches, chains, d.turn); err != nil {
+		log.Warn("the switches of the chains are not known at the start", "error", err.Error())
+	}
+	return d, nil
 }
 
 // newQueue lays the jobs out in the store: what waits is bounded, and refused beyond it.
@@ -166,10 +153,8 @@ func (d *degraded) stop(ctx context.Context) error {
 // closed lets the chains of a target that is well again catch up.
 func (d *degraded) closed(target string) {
 	for _, ch := range d.processor.Book().Config.Chains {
-		for _, r := range ch.Rungs {
-			if slices.ContainsFunc(r.All(), func(m config.Member) bool { return m.Target.Name == target }) {
-				go d.drainer.Wake(ch.Name)
-			}
+		if ch.Has(target) {
+			go d.drainer.Wake(ch.Name)
 		}
 	}
 }

@@ -2,10 +2,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 
 	"understudy/pkg/admin"
@@ -36,21 +36,8 @@ type forces struct {
 func newForces(s *store.Store, p *processor.Processor, changed func(target string, from, to breaker.Force), log *slog.Logger) *forces {
 	f := &forces{processor: p, words: s.Bucket(store.BucketOptions{Name: "forces"}), changed: changed, log: log,
 		known: map[string]breaker.Force{}}
-	ctx, cancel := context.WithTimeout(context.Background(), learnPatience)
-	defer cancel()
-	for target := range p.Book().Config.Targets {
-		if s.Ready() != nil {
-			break
-		}
-		e, err := f.words.Get(ctx, target)
-		if errors.Is(err, store.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			log.Warn("which breakers are forced is not known at the start", "error", err.Error())
-			break
-		}
-		f.turn(e)
+	if err := takeOver(s, f.words, slices.Collect(maps.Keys(p.Book().Config.Targets)), f.turn); err != nil {
+		log.Warn("which breakers are forced is not known at the start", "error", err.Error())
 	}
 	return f
 }

@@ -95,6 +95,24 @@ func join(cfg *config.Config, p *processor.Processor, log *slog.Logger) (*shared
 	return sh, nil
 }
 
+// takeOver hears what bucket says of names, if the store is there, before a watch has begun to tell it.
+func takeOver(s *store.Store, bucket *store.Bucket, names []string, turn func(store.Entry)) error {
+	ctx, cancel := context.WithTimeout(context.Background(), learnPatience)
+	defer cancel()
+	for _, name := range names {
+		if s.Ready() != nil {
+			return nil
+		}
+		switch e, err := bucket.Get(ctx, name); {
+		case err == nil:
+			turn(e)
+		case !errors.Is(err, store.ErrNotFound):
+			return err
+		}
+	}
+	return nil
+}
+
 // learn follows what the store says of every target's breaker, if the store is there soon.
 func (s *shared) learn(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, learnPatience)

@@ -169,7 +169,7 @@ func target(book *chain.Book, t *config.Target, now time.Time) admin.Target {
 		out.Cooling = known(at)
 	}
 	for _, ch := range book.Config.Chains {
-		if slices.ContainsFunc(ch.Rungs, func(r config.Rung) bool { return r.Has(t) }) {
+		if ch.Has(t.Name) {
 			out.Chains = append(out.Chains, ch.Name)
 		}
 	}

@@ -23,6 +23,13 @@ func (r Rung) Has(t *Target) bool {
 	return slices.ContainsFunc(r.All(), func(m Member) bool { return m.Target == t })
 }
 
+// Has says whether a target of that name is a member of one of the chain's rungs.
+func (ch *Chain) Has(target string) bool {
+	return slices.ContainsFunc(ch.Rungs, func(r Rung) bool {
+		return slices.ContainsFunc(r.All(), func(m Member) bool { return m.Target.Name == target })
+	})
+}
+
 // Repeats says whether each of the chain's targets has a slot for one more try: after a blip (retry.same_target), or
 // once a short rate limit is over (on.rate_limited: wait).
 func (ch *Chain) Repeats() bool { return ch.Retry.SameTarget > 0 || ch.On.RateLimited == "wait" }

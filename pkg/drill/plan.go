@@ -87,7 +87,7 @@ func (p *Plan) Check(c *config.Config, now time.Time) error {
 		errs = append(errs, errors.New("faults: say at least which fault one target meets, as {\"TARGET\": \"FAULT\"}"))
 	}
 	for _, target := range slices.Sorted(maps.Keys(p.Faults)) {
-		if target != Any && !has(ch, target) {
+		if target != Any && !ch.Has(target) {
 			errs = append(errs, fmt.Errorf("faults: chain %s has no target %q", p.Chain, target))
 		}
 		errs = append(errs, p.checkFault(ch, target))
@@ -126,12 +126,6 @@ func names() []string {
 		all = append(all, f.Name)
 	}
 	return all
-}
-
-func has(ch *config.Chain, target string) bool {
-	return slices.ContainsFunc(ch.Rungs, func(r config.Rung) bool {
-		return slices.ContainsFunc(r.All(), func(m config.Member) bool { return m.Target.Name == target })
-	})
 }
 
 // Name is the plan as the name of a token.Drill, which a marked request carries.
