@@ -48,13 +48,9 @@ type stage struct {
 }
 
 func (s *stage) start(ctx context.Context, program string) (err error) {
-	if s.dir, err = os.MkdirTemp("", "understudy-demo-"); err != nil {
+	if err := s.open("understudy-demo-"); err != nil {
 		return err
 	}
-	s.later(func() error { return os.RemoveAll(s.dir) })
-	transport := &http.Transport{DisableCompression: true}
-	s.http = &http.Client{Transport: transport}
-	s.later(func() error { transport.CloseIdleConnections(); return nil })
 	if s.primary, err = s.hire("primary"); err != nil {
 		return err
 	}
@@ -68,6 +64,18 @@ func (s *stage) start(ctx context.Context, program string) (err error) {
 		return err
 	}
 	return s.startEnvoy(ctx, program)
+}
+
+// open makes the folder of the stage's files, and the client that calls it.
+func (s *stage) open(prefix string) (err error) {
+	if s.dir, err = os.MkdirTemp("", prefix); err != nil {
+		return err
+	}
+	s.later(func() error { return os.RemoveAll(s.dir) })
+	transport := &http.Transport{DisableCompression: true}
+	s.http = &http.Client{Transport: transport}
+	s.later(func() error { transport.CloseIdleConnections(); return nil })
+	return nil
 }
 
 func (s *stage) later(f func() error) { s.undo = append(s.undo, f) }

@@ -223,10 +223,8 @@ func ownVersion() string {
 		return ""
 	}
 	version := "understudy " + info.Main.Version
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			version += ", commit " + s.Value
-		}
+	if c := commit(info); c != "" {
+		version += ", commit " + c
 	}
 	return version
 }

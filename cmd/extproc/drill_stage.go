@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"slices"
@@ -55,14 +54,10 @@ func (a *drillAsked) alone(ctx context.Context, io std) (_ *rehearse.Report, err
 }
 
 // improvise starts everything, for cfg, which it changes: from here on it is that of the scratch stack.
-func (s *stage) improvise(ctx context.Context, program string, cfg *config.Config, scale float64) (err error) {
-	if s.dir, err = os.MkdirTemp("", "understudy-drill-"); err != nil {
+func (s *stage) improvise(ctx context.Context, program string, cfg *config.Config, scale float64) error {
+	if err := s.open("understudy-drill-"); err != nil {
 		return err
 	}
-	s.later(func() error { return os.RemoveAll(s.dir) })
-	transport := &http.Transport{DisableCompression: true}
-	s.http = &http.Client{Transport: transport}
-	s.later(func() error { transport.CloseIdleConnections(); return nil })
 	if err := s.resettle(cfg); err != nil {
 		return err
 	}

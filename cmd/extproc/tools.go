@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -98,17 +99,22 @@ func version(_ context.Context, args []string, io std) error {
 	if !ok {
 		return errors.New("this binary carries no build information")
 	}
-	commit, api := "unknown", "unknown"
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			commit = s.Value
-		}
-	}
+	api := "unknown"
 	for _, m := range info.Deps {
 		if m.Path == "github.com/envoyproxy/go-control-plane/envoy" {
 			api = m.Version
 		}
 	}
-	fmt.Fprintf(io.out, "understudy %s\ncommit %s\ngo %s\nenvoy api %s\n", info.Main.Version, commit, info.GoVersion, api)
+	fmt.Fprintf(io.out, "understudy %s\ncommit %s\ngo %s\nenvoy api %s\n", info.Main.Version, cmp.Or(commit(info), "unknown"), info.GoVersion, api)
 	return nil
+}
+
+// commit is what the binary was built from, "" where that was not known.
+func commit(info *debug.BuildInfo) string {
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return ""
 }
