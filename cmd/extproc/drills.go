@@ -16,6 +16,7 @@ import (
 
 	"understudy/pkg/admin"
 	"understudy/pkg/chain/breaker"
+	"understudy/pkg/classify"
 	"understudy/pkg/config"
 	"understudy/pkg/drill"
 	"understudy/pkg/processor"
@@ -300,8 +301,11 @@ func (d *drills) Exchange(r *processor.Record) {
 
 // failed says whether an exchange came to nothing for its client, also where that has left before a fault was over.
 func failed(r *processor.Record) bool {
-	return r.Outcome == "failed" || r.Outcome == "canceled" && r.Committed.IsZero() && (r.Fault != "" || r.Drill != "" && len(r.Past) > 0)
+	return r.Outcome == processor.OutcomeFailed || r.Outcome == processor.OutcomeCanceled && r.Committed.IsZero() && (r.Fault != "" || r.Drill != "" && len(r.Past) > 0)
 }
+
+// Attempt implements processor.Watcher.
+func (d *drills) Attempt(string, classify.Verdict) {}
 
 // Transition implements processor.Watcher.
 func (d *drills) Transition(breaker.Transition) {}

@@ -65,17 +65,17 @@ func lastOf(b *breaker.Breaker) string {
 	return b.Last()
 }
 
-// Attempt implements processor.Judge.
+// Attempt implements processor.Watcher.
 func (l *lookout) Attempt(target string, v classify.Verdict) {
 	what := admin.Verdict{At: time.Now().UTC(), Class: v.Class.String(), Detail: word(v.Detail)}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r := l.verdicts[target]
 	if r == nil {
-		r = &ring[admin.Verdict]{most: keptVerdicts}
+		r = &ring[admin.Verdict]{}
 		l.verdicts[target] = r
 	}
-	r.add(what)
+	r.add(what, keptVerdicts)
 }
 
 // Exchange implements processor.Watcher. Runs of jobs, and marked drill requests, are no traffic of clients.
@@ -93,15 +93,14 @@ func (l *lookout) Exchange(r *processor.Record) {
 	}
 	t.add(r)
 	if failed {
-		l.failovers.most = keptEvents
-		l.failovers.add(over)
+		l.failovers.add(over, keptEvents)
 	}
 }
 
 // failover is what is told of an exchange that its first target has not served.
 func (l *lookout) failover(r *processor.Record) (f admin.Failover, ok bool) {
 	switch r.Outcome {
-	case "fallback", "degraded", "failed":
+	case processor.OutcomeFallback, processor.OutcomeDegraded, processor.OutcomeFailed:
 	default:
 		return f, false
 	}
@@ -109,7 +108,7 @@ func (l *lookout) failover(r *processor.Record) (f admin.Failover, ok bool) {
 		At: r.End.UTC(), Chain: r.Chain, Exchange: word(cmp.Or(r.ID, r.RequestID)), Outcome: r.Outcome, Mode: r.Mode, Why: r.Reason,
 		Attempts: r.Attempts, Took: max(0, r.End.Sub(r.Start).Milliseconds()), Drill: r.Drill,
 	}
-	if r.Outcome == "fallback" {
+	if r.Outcome == processor.OutcomeFallback {
 		f.To = r.Target
 	}
 	if ch := l.book().ChainNamed(r.Chain); ch != nil {
@@ -125,7 +124,7 @@ func (l *lookout) failover(r *processor.Record) (f admin.Failover, ok bool) {
 // reason is why a target has not served an exchange that tells no reason itself.
 func (l *lookout) reason(r *processor.Record, from string) string {
 	switch {
-	case r.Outcome == "failed" && r.Verdict.Class != classify.None:
+	case r.Outcome == processor.OutcomeFailed && r.Verdict.Class != classify.None:
 		return r.Verdict.Class.String()
 	case len(r.Past) == 0 && l.kept(from):
 		return "forced open"
@@ -158,8 +157,7 @@ func (l *lookout) note(t admin.Transition) {
 	t.At = time.Now().UTC()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.transitions.most = keptEvents
-	l.transitions.add(t)
+	l.transitions.add(t, keptEvents)
 }
 
 // reloaded hears what became of a changed config.
@@ -181,20 +179,20 @@ func (l *lookout) forget(c *config.Config) {
 	maps.DeleteFunc(l.traffic, func(name string, _ *flow) bool { return c.ChainNamed(name) == nil })
 }
 
-// ring keeps the latest of what is added, as many as most says.
+// ring keeps the latest of what is added.
 type ring[T any] struct {
-	most  int
 	items []T
-	next  int // the oldest, once there are most
+	next  int // the oldest, once it is full
 }
 
-func (r *ring[T]) add(item T) {
-	if len(r.items) < r.most {
+// add keeps an item, and at most so many.
+func (r *ring[T]) add(item T, most int) {
+	if len(r.items) < most {
 		r.items = append(r.items, item)
 		return
 	}
 	r.items[r.next] = item
-	r.next = (r.next + 1) % r.most
+	r.next = (r.next + 1) % most
 }
 
 // latest is a copy, the latest first.
@@ -232,14 +230,14 @@ func (t *flow) add(r *processor.Record) {
 
 func (c *sums) add(outcome string, rung int) {
 	switch outcome {
-	case "served":
+	case processor.OutcomeServed:
 		c.Served++
-	case "fallback":
+	case processor.OutcomeFallback:
 		c.Fallback++
-	case "degraded":
+	case processor.OutcomeDegraded:
 		c.Degraded++
 		return
-	case "failed":
+	case processor.OutcomeFailed:
 		c.Failed++
 		return
 	default:

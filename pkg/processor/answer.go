@@ -98,7 +98,7 @@ func (a *attempt) bypassed() {
 	a.status = a.answer.status
 	a.report(classify.Verdict{Class: classify.Canceled, Detail: "answered by another filter"})
 	a.abandonKey()
-	a.p.account(a, classify.Verdict{Class: classify.Canceled}, outcomeCanceled)
+	a.p.account(a, classify.Verdict{Class: classify.Canceled}, OutcomeCanceled)
 	a.letPass()
 }
 
@@ -316,11 +316,11 @@ func firstWord(details string) string {
 func (a *attempt) outcome(v classify.Verdict) string {
 	switch {
 	case !a.returns(v):
-		return outcomeFailed
+		return OutcomeFailed
 	case a.mode != "":
-		return outcomeDegraded
+		return OutcomeDegraded
 	case a.try.Rung > 0:
-		return outcomeFallback
+		return OutcomeFallback
 	}
-	return outcomeServed
+	return OutcomeServed
 }

@@ -174,7 +174,7 @@ func (a *attempt) close() {
 	case a.state == waiting: // the client left; nothing was tried
 		a.unwait()
 		a.abandonKey()
-		a.p.account(a, classify.Verdict{Class: classify.Canceled}, outcomeCanceled)
+		a.p.account(a, classify.Verdict{Class: classify.Canceled}, OutcomeCanceled)
 	case !a.over && a.try != nil:
 		a.p.await(a)
 	}
@@ -193,7 +193,7 @@ func (a *attempt) abandon() {
 	a.giveBack()
 	if a.state == committed {
 		a.abandonKey()
-		a.p.account(a, classify.Verdict{}, outcomeFailed)
+		a.p.account(a, classify.Verdict{}, OutcomeFailed)
 	}
 }
 
@@ -216,8 +216,8 @@ func (a *attempt) report(v classify.Verdict) {
 	a.bill(v)
 	a.p.metrics.attempt(a, v)
 	a.traced(v)
-	for _, j := range a.p.judges {
-		j.Attempt(a.try.Target.Name, v)
+	for _, w := range a.p.watchers {
+		w.Attempt(a.try.Target.Name, v)
 	}
 }
 

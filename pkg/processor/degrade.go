@@ -85,10 +85,10 @@ func (a *attempt) degraded(ans degrade.Answer, mode string) {
 	if ans.Status >= 400 {
 		m = a.hint()
 	}
-	outcome := outcomeDegraded
+	outcome := OutcomeDegraded
 	a.degrade = ans.Headers["x-llm-degraded"]
 	if a.mode = mode; mode == "" {
-		outcome = outcomeFailed
+		outcome = OutcomeFailed
 	}
 	a.explain(m)
 	a.replace(ans, m)
@@ -99,7 +99,7 @@ func (a *attempt) degraded(ans degrade.Answer, mode string) {
 // unless is outcome, unless the client has left while the degraded modes were asked.
 func (a *attempt) unless(outcome string) string {
 	if a.ctx.Err() != nil {
-		return outcomeCanceled
+		return OutcomeCanceled
 	}
 	return outcome
 }
@@ -119,7 +119,7 @@ func (a *attempt) switchedOff() {
 	}
 	a.mode = "off"
 	a.replace(ans, m)
-	a.p.account(a, classify.Verdict{}, outcomeDegraded)
+	a.p.account(a, classify.Verdict{}, OutcomeDegraded)
 }
 
 // ask is the request as the degraded modes want to know it.

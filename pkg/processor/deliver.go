@@ -273,7 +273,7 @@ func (a *attempt) show(tell chain.Past, ok bool, m *mutation) {
 		a.replace(ans, m)
 		a.concludeOwn(ans)
 	}
-	a.p.account(a, a.lastFailure(), a.unless(outcomeFailed))
+	a.p.account(a, a.lastFailure(), a.unless(OutcomeFailed))
 }
 
 // clauses makes a sentence of those that say something.
@@ -364,7 +364,7 @@ func (a *attempt) cut(v classify.Verdict) {
 	a.finish()
 	a.report(v)
 	a.abandonKey()
-	a.p.account(a, v, outcomeFailed)
+	a.p.account(a, v, OutcomeFailed)
 }
 
 // streamEnd is the honest end of a stream, in the form that it has.

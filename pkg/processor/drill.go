@@ -29,18 +29,15 @@ func (r *rehearsal) id() string {
 func (p *Processor) Drill(plans map[string]*drill.Plan) { p.drills.Store(&plans) }
 
 // Drilling is the plan by which requests of a chain's clients meet faults now, nil without one.
-func (p *Processor) Drilling(chain string) *drill.Plan {
-	c := p.Book().Config
-	return p.drilling(c, c.ChainNamed(chain))
-}
+func (p *Processor) Drilling(chain string) *drill.Plan { return p.drilling(p.Book().Config, chain) }
 
-func (p *Processor) drilling(c *config.Config, ch *config.Chain) *drill.Plan {
+func (p *Processor) drilling(c *config.Config, chain string) *drill.Plan {
 	plans := p.drills.Load()
-	if plans == nil || len(*plans) == 0 || !drill.Shared(c, ch) {
+	if plans == nil {
 		return nil
 	}
-	plan := (*plans)[ch.Name]
-	if plan == nil || !time.Now().Before(plan.Until) {
+	plan := (*plans)[chain]
+	if plan == nil || !time.Now().Before(plan.Until) || !drill.Shared(c, c.ChainNamed(chain)) {
 		return nil
 	}
 	return plan
@@ -64,7 +61,7 @@ func (a *attempt) enlist() {
 	if a.run || a.drill.marked {
 		return
 	}
-	if plan := a.p.drilling(a.book.Config, a.chain); plan != nil && lot(a.head.exchange.ID) < plan.Share {
+	if plan := a.p.drilling(a.book.Config, a.chain.Name); plan != nil && lot(a.head.exchange.ID) < plan.Share {
 		a.drill.plan = plan
 	}
 }

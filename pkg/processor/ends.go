@@ -135,7 +135,7 @@ func (a *attempt) settle(why end) {
 		a.report(v)
 		if a.state == committed {
 			a.abandonKey()
-			a.p.account(a, v, outcomeFailed)
+			a.p.account(a, v, OutcomeFailed)
 		}
 		return
 	}
@@ -148,7 +148,7 @@ func (a *attempt) settle(why end) {
 		a.report(v)
 		if a.state == committed && why.status == a.answer.status {
 			a.abandonKey()
-			a.p.account(a, v, outcomeFailed)
+			a.p.account(a, v, OutcomeFailed)
 		} else {
 			a.p.memo.Add(a.head.exchange.ID, a.pastOf(v))
 		}
@@ -157,5 +157,5 @@ func (a *attempt) settle(why end) {
 	v := a.abort(classify.Canceled, "client")
 	a.report(v)
 	a.abandonKey()
-	a.p.account(a, v, outcomeCanceled)
+	a.p.account(a, v, OutcomeCanceled)
 }

@@ -136,7 +136,7 @@ func (a *attempt) refuseKey(status int, message string) {
 		m.set("retry-after", "1")
 	}
 	a.refuseWith(m, status, "idempotency", message)
-	a.p.account(a, classify.Verdict{Class: classify.Invalid}, outcomeFailed)
+	a.p.account(a, classify.Verdict{Class: classify.Invalid}, OutcomeFailed)
 }
 
 // repeat answers with what another exchange under the key got.
@@ -145,9 +145,9 @@ func (a *attempt) repeat(ans once.Answer) {
 	for name, value := range ans.Headers {
 		headers[name] = value
 	}
-	m, outcome := &mutation{}, outcomeServed
+	m, outcome := &mutation{}, OutcomeServed
 	if ans.Status >= 400 { // retries of those who waited would multiply, too
-		m, outcome = a.hint(), outcomeFailed
+		m, outcome = a.hint(), OutcomeFailed
 	}
 	a.replay = true
 	a.finish()

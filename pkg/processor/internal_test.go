@@ -88,7 +88,7 @@ func TestAProbeCountsNowhere(t *testing.T) {
 		c.tell(rest[:3]...)
 		c.hangUp() // the prober leaves
 		n := b.attempts("overloaded") + b.attempts("ok") + b.attempts("canceled") +
-			b.exchanges(outcomeFailed) + b.exchanges(outcomeServed) + b.exchanges(outcomeCanceled)
+			b.exchanges(OutcomeFailed) + b.exchanges(OutcomeServed) + b.exchanges(OutcomeCanceled)
 		if n != 0 || b.state() != breaker.Closed {
 			t.Errorf("attempts and exchanges counted = %v, state %s; want 0 and closed: who probes counts", n, b.state())
 		}

@@ -174,7 +174,7 @@ func TestAClientThatLeavesWhileTheStoreHangs(t *testing.T) {
 		c, rest := b.attempt("529", "x1", 2)
 		c.tell(rest...) // the last is read, and its answer waits for the store
 		c.hangUp()
-		if got := testutil.ToFloat64(b.p.metrics.exchanges.WithLabelValues("chat", outcomeCanceled)); got != 1 {
+		if got := testutil.ToFloat64(b.p.metrics.exchanges.WithLabelValues("chat", OutcomeCanceled)); got != 1 {
 			t.Errorf("exchanges canceled = %v, want 1", got)
 		}
 	})

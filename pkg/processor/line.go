@@ -18,7 +18,7 @@ const (
 // something to say. Durations are in milliseconds and, but for an attempt's own, since the exchange's start.
 func (r *Record) log(ctx context.Context, log *slog.Logger) {
 	level := slog.LevelInfo
-	if r.Outcome == outcomeFailed || r.Outcome == outcomeDegraded {
+	if r.Outcome == OutcomeFailed || r.Outcome == OutcomeDegraded {
 		level = slog.LevelWarn
 	}
 	if !log.Enabled(ctx, level) {

@@ -97,7 +97,7 @@ func milli(t time.Time) string { return jsonOf(t.UnixMilli()) }
 func TestALineIsBounded(t *testing.T) {
 	long := strings.Repeat("\x1b[31m\"é\n", 1<<12)
 	past := slices.Repeat([]chain.Past{{Target: "a/sonnet", Verdict: classify.Verdict{Detail: long, RequestID: long}}}, 64)
-	r := &Record{ID: long, RequestID: long, Key: long, Chain: "chat", Outcome: outcomeServed, Ineligible: long, Label: long, Drill: long,
+	r := &Record{ID: long, RequestID: long, Key: long, Chain: "chat", Outcome: OutcomeServed, Ineligible: long, Label: long, Drill: long,
 		Verdict: classify.Verdict{Detail: long, Model: long, RequestID: long, AskedTier: long, ServedTier: long}, Past: past}
 	out := &bytes.Buffer{}
 	r.log(t.Context(), slog.New(slog.NewJSONHandler(out, nil)))

@@ -12,11 +12,11 @@ import (
 
 // What became of an exchange, as understudy_exchanges_total counts it.
 const (
-	outcomeServed   = "served"
-	outcomeFallback = "fallback"
-	outcomeDegraded = "degraded"
-	outcomeFailed   = "failed"
-	outcomeCanceled = "canceled"
+	OutcomeServed   = "served"
+	OutcomeFallback = "fallback"
+	OutcomeDegraded = "degraded"
+	OutcomeFailed   = "failed"
+	OutcomeCanceled = "canceled"
 )
 
 // Metrics are the counters of the outside contract. Label values come from the config and from closed sets only.
@@ -81,7 +81,7 @@ func (m *Metrics) expect(cfg *config.Config) {
 
 func (m *Metrics) expectOf(ch *config.Chain) {
 	m.clientRetries.WithLabelValues(ch.Name)
-	for _, outcome := range []string{outcomeServed, outcomeFallback, outcomeDegraded, outcomeFailed, outcomeCanceled} {
+	for _, outcome := range []string{OutcomeServed, OutcomeFallback, OutcomeDegraded, OutcomeFailed, OutcomeCanceled} {
 		m.exchanges.WithLabelValues(ch.Name, outcome)
 	}
 	for _, mode := range ch.Degrade {
@@ -183,9 +183,9 @@ func tierLabel(tier string) string {
 func (p *Processor) count(a *attempt, outcome string) {
 	p.metrics.exchanges.WithLabelValues(a.chain.Name, outcome).Inc()
 	switch outcome {
-	case outcomeFallback:
+	case OutcomeFallback:
 		p.metrics.fallbacks.WithLabelValues(a.chain.Name, a.try.Target.Name).Inc()
-	case outcomeDegraded:
+	case OutcomeDegraded:
 		p.metrics.degraded.WithLabelValues(a.chain.Name, a.mode).Inc()
 	}
 }

@@ -99,11 +99,11 @@ func (a *attempt) watchBody(p []byte, end bool) {
 // watched counts a verdict and what it would have led to.
 func (a *attempt) watched(v classify.Verdict) {
 	a.clock.stop()
-	outcome := outcomeServed
+	outcome := OutcomeServed
 	if fails(v) {
 		a.report(v) // first: the breaker that it may open decides what could have followed
 		if !a.returns(v) {
-			outcome = outcomeFailed
+			outcome = OutcomeFailed
 		}
 	}
 	if d := a.decision(v); d != "" {

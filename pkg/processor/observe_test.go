@@ -48,14 +48,14 @@ func echoed(rest []*extproc.ProcessingRequest) string {
 
 func TestObservingChangesNothing(t *testing.T) {
 	rows := []struct{ recording, class, outcome, decisions string }{
-		{"json", "ok", outcomeServed, ""},
-		{"stream", "ok", outcomeServed, ""},
-		{"error-start", "overloaded", outcomeFailed, "failover=1"},
-		{"529", "overloaded", outcomeFailed, "failover=1"},
-		{"520-no-body", "server_error", outcomeFailed, "failover=1"},
-		{"reset", "transport", outcomeFailed, "failover=1"},
-		{"429", "rate_limited", outcomeFailed, "failover=1"},
-		{"400", "invalid", outcomeServed, ""},
+		{"json", "ok", OutcomeServed, ""},
+		{"stream", "ok", OutcomeServed, ""},
+		{"error-start", "overloaded", OutcomeFailed, "failover=1"},
+		{"529", "overloaded", OutcomeFailed, "failover=1"},
+		{"520-no-body", "server_error", OutcomeFailed, "failover=1"},
+		{"reset", "transport", OutcomeFailed, "failover=1"},
+		{"429", "rate_limited", OutcomeFailed, "failover=1"},
+		{"400", "invalid", OutcomeServed, ""},
 	}
 	for _, r := range rows {
 		t.Run(r.recording, func(t *testing.T) {
@@ -238,9 +238,9 @@ func TestAnObservedAnswerThatBreaksOff(t *testing.T) {
 		log                       *dataal.AccessLogCommon
 		class, outcome, decisions string
 	}{
-		{"by the provider before its headers", 0, flags(&dataal.ResponseFlags{UpstreamRemoteReset: true}), "transport", outcomeFailed, "failover=1"},
-		{"by the provider after content", 3, flags(&dataal.ResponseFlags{UpstreamRemoteReset: true}), "transport", outcomeFailed, "fail=1"},
-		{"by the client", 3, flags(&dataal.ResponseFlags{DownstreamConnectionTermination: true}), "canceled", outcomeCanceled, ""},
+		{"by the provider before its headers", 0, flags(&dataal.ResponseFlags{UpstreamRemoteReset: true}), "transport", OutcomeFailed, "failover=1"},
+		{"by the provider after content", 3, flags(&dataal.ResponseFlags{UpstreamRemoteReset: true}), "transport", OutcomeFailed, "fail=1"},
+		{"by the client", 3, flags(&dataal.ResponseFlags{DownstreamConnectionTermination: true}), "canceled", OutcomeCanceled, ""},
 	}
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) {
@@ -265,8 +265,8 @@ func TestObservingMakesNoSecondCall(t *testing.T) {
 		second, _ := b.attempt("json", "x1", 2)
 		got := second.heard()
 		contains(t, "second attempt", got, "immediate 503")
-		if strings.Contains(got, "x-llm-failover") || b.outcome(outcomeFailed) != 1 {
-			t.Errorf("second attempt = %s, exchanges failed = %v; want a final answer, counted once", got, b.outcome(outcomeFailed))
+		if strings.Contains(got, "x-llm-failover") || b.outcome(OutcomeFailed) != 1 {
+			t.Errorf("second attempt = %s, exchanges failed = %v; want a final answer, counted once", got, b.outcome(OutcomeFailed))
 		}
 		second.hangUp()
 	})

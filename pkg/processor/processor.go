@@ -49,7 +49,6 @@ type Processor struct {
 	closed   func(target string) // hears of breakers that close
 	watchers []Watcher
 	tracer   Tracer                          // nil: nothing is traced
-	judges   []Judge                         // of them
 	off      atomic.Pointer[map[string]bool] // chains that an operator has switched off
 
 	drills atomic.Pointer[map[string]*drill.Plan] // for clients' requests, by chain

@@ -50,22 +50,12 @@ type Record struct {
 // Watcher hears of what happens, on the goroutine to which it happens: it must return at once.
 type Watcher interface {
 	Exchange(r *Record)
+	Attempt(target string, v classify.Verdict) // what one came to, those of marked drill requests aside
 	Transition(t breaker.Transition)
 }
 
-// Judge is a Watcher that also hears what each attempt at a target came to, those of marked drill requests aside.
-type Judge interface {
-	Watcher
-	Attempt(target string, v classify.Verdict)
-}
-
-// Tell makes w hear of every exchange and transition. It is called before the first attempt.
-func (p *Processor) Tell(w Watcher) {
-	p.watchers = append(p.watchers, w)
-	if j, ok := w.(Judge); ok {
-		p.judges = append(p.judges, j)
-	}
-}
+// Tell makes w hear of everything. It is called before the first attempt.
+func (p *Processor) Tell(w Watcher) { p.watchers = append(p.watchers, w) }
 
 // account closes an exchange that has its answer: one line, one count.
 func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {

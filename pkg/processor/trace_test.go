@@ -108,7 +108,7 @@ func TestATracerHearsOfEachAttemptAndOfTheirExchange(t *testing.T) {
 		if last.Verdict.Class != classify.OK || last.Rung != 1 || last.Content.IsZero() || !last.Stream || last.Attempt != 2 {
 			t.Errorf("the last attempt = %+v", last)
 		}
-		if x.Outcome != outcomeFallback || x.Status != 200 || x.Committed.IsZero() || len(x.Past) != 1 || x.Trace.Parent != last.Trace.Parent {
+		if x.Outcome != OutcomeFallback || x.Status != 200 || x.Committed.IsZero() || len(x.Past) != 1 || x.Trace.Parent != last.Trace.Parent {
 			t.Errorf("the exchange = %+v", x)
 		}
 		exemplars := 0

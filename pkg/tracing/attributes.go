@@ -165,7 +165,7 @@ func errorOf(c classify.Class) string {
 // failureOf is the error.type of an exchange.
 func failureOf(r *processor.Record) string {
 	switch {
-	case r.Outcome != "failed":
+	case r.Outcome != processor.OutcomeFailed:
 		return ""
 	case r.Verdict.Class == classify.None:
 		return "unavailable" // no target could be asked
