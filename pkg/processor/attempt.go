@@ -36,13 +36,14 @@ func (s state) String() string {
 
 // attempt is one try of an exchange at one target, from the request's headers to the last byte of the answer.
 //
-// Ownership: the pump of its stream, which calls close at the end. Only that goroutine touches it.
+// Ownership: the pump of its stream, which calls close at the end. Only who has the pump's turn touches it.
 type attempt struct {
-	ctx   context.Context // of the stream
-	p     *Processor
-	conn  *connAddr // nil: not known
-	book  *chain.Book
-	creds *credential.Set
+	ctx       context.Context // of the stream
+	interrupt func(func())    // gives something that Envoy did not send its turn
+	p         *Processor
+	conn      *connAddr // nil: not known
+	book      *chain.Book
+	creds     *credential.Set
 
 	prices *budget.Prices
 	state  state

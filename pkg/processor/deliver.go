@@ -407,7 +407,7 @@ func (a *attempt) holdOver() {
 }
 
 func (a *attempt) late(why cause) {
-	if a.state == waiting && a.identity.heard != nil { // the other one runs on: neither a target nor a degraded mode may run it again
+	if a.state == waiting && a.identity.listens { // the other one runs on: neither a target nor a degraded mode may run it again
 		a.refuseKey(http.StatusServiceUnavailable, "the request that runs under this Idempotency-Key has not ended yet")
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"understudy/pkg/chain/breaker"
+	"understudy/pkg/classify"
 )
 
 func (b *bench) exchanges(outcome string) float64 {
@@ -77,7 +78,6 @@ func TestAPanicEndsItsOwnAttemptOnly(t *testing.T) {
 			}
 			c.heard()
 			c.s.in <- &extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseBody{}}
-			c.s.in <- &extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseHeaders{}}
 			<-c.s.done
 			c.hangUp()
 		}
@@ -86,6 +86,27 @@ func TestAPanicEndsItsOwnAttemptOnly(t *testing.T) {
 		other.hangUp()
 		if b.state() != breaker.Closed || b.exchanges("failed") != 1 || b.exchanges("served") != 1 {
 			t.Errorf("state %s, failed %v, served %v; want closed, 1 and 1", b.state(), b.exchanges("failed"), b.exchanges("served"))
+		}
+	})
+}
+
+// faulty is a watcher with a fault.
+type faulty struct{}
+
+func (faulty) Exchange(*Record)                 {}
+func (faulty) Attempt(string, classify.Verdict) { panic("a fault") }
+func (faulty) Transition(breaker.Transition)    {}
+
+func TestAPanicAtADeadlineIsTheFrontsToGoOnFrom(t *testing.T) {
+	in(t, "deadlines: {first_content: 5s}", func(b *bench) {
+		b.p.Tell(faulty{})
+		c, _ := b.attempt("stream", "x1", 1)
+		c.heard()
+		time.Sleep(6 * time.Second)
+		contains(t, "Envoy heard", c.heard(), "immediate 503 x-llm-failover=next")
+		c.hangUp()
+		if b.state() != breaker.Closed {
+			t.Errorf("state = %s, want closed", b.state())
 		}
 	})
 }

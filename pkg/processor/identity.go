@@ -33,15 +33,9 @@ const (
 
 // identity is what an attempt knows of the idempotency key that its exchange runs under.
 type identity struct {
-	claim  *once.Claim  // nil: the key is nobody's business
-	heard  chan verdict // what the exchange that is waited for came to; nil: nothing is waited for
-	passed bool         // the key has been looked at
-}
-
-// verdict is what came of waiting for another exchange.
-type verdict struct {
-	answer once.Answer
-	err    error
+	claim   *once.Claim // nil: the key is nobody's business
+	listens bool        // another exchange runs under the key, and is waited for
+	passed  bool        // the key has been looked at
 }
 
 // claims looks at the request's idempotency key, where its chain promises one execution for each, and says whether the
@@ -95,31 +89,30 @@ func betas(h http.Header) []string {
 
 // listen waits for the exchange that runs under the key. Envoy is told to wait as long.
 func (a *attempt) listen(c *once.Claim) {
-	heard := make(chan verdict, 1)
-	a.identity.heard = heard
+	a.identity.listens = true
 	ctx := a.ctx
 	go func() {
 		answer, err := c.Wait(ctx)
-		heard <- verdict{answer, err}
+		a.interrupt(func() { a.hear(answer, err) })
 	}()
 	a.state = waiting
 	left := max(time.Until(a.clock.total), time.Second)
 	a.send(&extproc.ProcessingResponse{OverrideMessageTimeout: durationpb.New(min(left+claimMargin, waitMost))})
 }
 
-// hear acts on what was waited for.
-func (a *attempt) hear(v verdict) {
-	a.identity.heard = nil
+// hear acts on what the exchange that was waited for came to.
+func (a *attempt) hear(answer once.Answer, err error) {
+	a.identity.listens = false
 	if a.state != waiting || a.ctx.Err() != nil { // a client that has left has no turn
 		return
 	}
 	a.state = uploading
 	switch {
-	case v.err == nil:
-		a.repeat(v.answer)
-	case errors.Is(v.err, once.ErrTooLarge):
+	case err == nil:
+		a.repeat(answer)
+	case errors.Is(err, once.ErrTooLarge):
 		a.refuseKey(http.StatusConflict, "the answer under this Idempotency-Key was too large to keep")
-	case errors.Is(v.err, once.ErrBusy):
+	case errors.Is(err, once.ErrBusy):
 		a.refuseKey(http.StatusServiceUnavailable, "too many requests wait under this Idempotency-Key")
 	default: // the other one ended without an answer: this one's turn
 		a.cost.since = time.Time{} // Envoy has been told to wait longer

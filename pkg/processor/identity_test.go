@@ -62,7 +62,7 @@ func TestAWaiterWhoseClientLeavesIsNotSent(t *testing.T) {
 		a := newAttempt(ctx, b.p)
 		a.state = waiting
 		cancel()
-		a.hear(verdict{err: ctx.Err()})
+		a.hear(once.Answer{}, ctx.Err())
 		if a.state != waiting {
 			t.Errorf("state = %s, want waiting: close counts it then", a.state)
 		}

@@ -5,16 +5,12 @@ package processor
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"understudy/pkg/chain"
 	"understudy/pkg/chain/breaker"
@@ -60,8 +56,8 @@ type Processor struct {
 	held     atomic.Int64 // bytes of held answers alone
 
 	open     atomic.Int64 // running attempts, and ended ones that wait for the access log
-	drained  chan struct{}
-	drainNow sync.Once
+	pumps    sync.Map     // *pump of every attempt whose stream is open
+	draining atomic.Bool
 }
 
 // live is what an attempt keeps from its beginning: the config with the state of its targets, and the credentials.
@@ -87,7 +83,7 @@ type Homes interface {
 // New makes a Processor for cfg that counts into m.
 func New(cfg *config.Config, m *Metrics, log *slog.Logger) *Processor {
 	p := &Processor{memo: chain.NewMemo(), ends: newEnds(), metrics: m, log: log, replica: rand.Text(),
-		ladder: &degrade.Ladder{}, drained: make(chan struct{})}
+		ladder: &degrade.Ladder{}}
 	m.watch(p)
 	p.Use(cfg, nil)
 	return p
@@ -209,8 +205,14 @@ func (p *Processor) Key() []byte {
 	return nil
 }
 
-// Drain ends, in the honest way, every attempt that is still running. Its caller has waited as long as it would.
-func (p *Processor) Drain() { p.drainNow.Do(func() { close(p.drained) }) }
+// Drain ends, in the honest way, every attempt that is still running, and soon every later one. Its caller has waited as
+// long as it would.
+func (p *Processor) Drain() {
+	p.draining.Store(true)
+	for u := range p.pumps.Range {
+		go u.(*pump).drain() // a slow client holds up its own attempt only
+	}
+}
 
 // Wait waits until no attempt runs and every end is accounted for, or until ctx is done.
 func (p *Processor) Wait(ctx context.Context) error {
@@ -224,87 +226,4 @@ func (p *Processor) Wait(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// received is one message from Envoy, or how the stream ended.
-type received struct {
-	msg *extproc.ProcessingRequest
-	err error
-}
-
-// Process is one attempt: the pump. It returns when Envoy closes the stream; returning earlier would tell
-// Envoy to go on without us. A panic is the end of its own attempt only: the front goes on to the next one, and a
-// committed answer is cut.
-func (p *Processor) Process(stream extproc.ExternalProcessor_ProcessServer) (err error) {
-	p.open.Add(1)
-	defer p.open.Add(-1)
-	a := newAttempt(stream.Context(), p)
-	a.conn = connOf(stream.Context())
-	defer func() {
-		if fault := recover(); fault != nil {
-			p.log.Error("panic: one attempt is given up", "fault", fmt.Sprint(fault), "stack", string(debug.Stack()))
-			err = status.Error(codes.Internal, "the attempt is given up")
-			a.abandon()
-		}
-		a.close()
-	}()
-
-	in := make(chan received)
-	ctx := stream.Context()
-	go receive(stream, in)
-
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	armed := time.Time{} // when timer fires, zero: not before an hour
-	drained := p.drained
-	for {
-		select {
-		case r := <-in:
-			if r.err != nil {
-				return nil
-			}
-			a.step(r.msg)
-		case <-timer.C:
-			armed = time.Time{}
-			// A message that waits behind a slow client came before the deadline did.
-			select {
-			case r := <-in:
-				if r.err != nil {
-					return nil
-				}
-				a.step(r.msg)
-			default:
-				a.tick(time.Now())
-			}
-		case v := <-a.identity.heard:
-			a.hear(v)
-		case <-drained:
-			drained = nil
-			a.drain()
-		case <-ctx.Done():
-			return nil
-		}
-		if err := a.flush(stream); err != nil {
-			return nil
-		}
-		// A deadline that moved back costs nothing: the timer fires early and is armed again.
-		if due := a.due(); !due.IsZero() && (armed.IsZero() || due.Before(armed)) {
-			timer.Reset(time.Until(due))
-			armed = due
-		}
-	}
-}
-
-func receive(stream extproc.ExternalProcessor_ProcessServer, in chan<- received) {
-	for {
-		msg, err := stream.Recv()
-		select {
-		case in <- received{msg, err}:
-		case <-stream.Context().Done():
-			return
-		}
-		if err != nil {
-			return
-		}
-	}
 }
