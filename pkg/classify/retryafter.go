@@ -40,6 +40,9 @@ func until(at, now time.Time) int64 {
 
 // pause reads a number of units of unit milliseconds, the first of a list: a proxy may add a second header.
 func pause(s string, unit float64) (int64, bool) {
+	if s == "" { // as nearly always
+		return 0, false
+	}
 	s, _, _ = strings.Cut(s, ",")
 	v, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 	if err != nil && v == 0 || !(v >= 0) {
@@ -61,6 +64,9 @@ func clamp(ms float64) int64 {
 }
 
 func parseDate(s string) (time.Time, bool) {
+	if s == "" {
+		return time.Time{}, false
+	}
 	for _, format := range dateFormats {
 		if at, err := time.Parse(format, strings.TrimSpace(s)); err == nil {
 			return at, true

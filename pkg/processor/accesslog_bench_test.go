@@ -36,7 +36,7 @@ func BenchmarkAccessLogEntry(b *testing.B) {
 // usualEntry has the fields that Envoy fills in for an answered call.
 func usualEntry(tb testing.TB) *als.StreamAccessLogsMessage {
 	tb.Helper()
-	ns, ok := metadata("replica", "0d3fe8a5-3a48-4f6a-9e5f-3f1f5b0f2b5c", 1, "a/sonnet").Fields["understudy"]
+	ns, ok := kept(tb, identityOf("replica", "0d3fe8a5-3a48-4f6a-9e5f-3f1f5b0f2b5c", 1, "a/sonnet")).Fields["understudy"]
 	if !ok {
 		tb.Fatal("the metadata of an attempt has no namespace understudy")
 	}

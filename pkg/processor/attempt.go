@@ -5,7 +5,6 @@ import (
 	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"understudy/pkg/chain"
 	"understudy/pkg/chain/budget"
@@ -70,7 +69,7 @@ type attempt struct {
 	cost costs
 
 	identity identity
-	usage    *structpb.Struct // to be told with the next message: what the attempt used
+	usage    metadata // to be told with the next message: what the attempt used
 	call     outbound
 	judged   map[string]error // why targets do not fit, as far as it was asked
 	home     string           // provider that holds what the request names; "": the first target's
@@ -137,7 +136,10 @@ func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 		a.reuse()
 	}
 	if n := len(a.out); n > 0 && a.usage != nil {
-		a.out[n-1].DynamicMetadata, a.usage = a.usage, nil
+		last := a.out[n-1]
+		a.usage.in(last)
+		a.usage = nil
+		defer last.ProtoReflect().SetUnknown(nil) // it may be used again
 	}
 	for i, m := range a.out {
 		a.out[i] = nil
@@ -159,7 +161,7 @@ func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 func (a *attempt) reuse() {
 	a.out = a.out[:0]
 	for _, m := range a.bodies[:a.used] {
-		m.streamed.Body, m.resp.DynamicMetadata = nil, nil
+		m.streamed.Body = nil
 	}
 	a.used = 0
 	if len(a.bodies) > 4 {

@@ -238,7 +238,7 @@ func TestACommitThatCameTooLateIsNoEndOfTheExchange(t *testing.T) {
 		{"the next attempt is here", func(*bench) {}},
 		{"the access log has Envoy's own status", func(b *bench) {
 			reset := &dataal.AccessLogCommon{ResponseFlags: &dataal.ResponseFlags{UpstreamConnectionTermination: true}}
-			(&AccessLog{Processor: b.p}).entry(named(reset, b.p.replica, "x1", "1"), 503)
+			(&AccessLog{Processor: b.p}).entry(named(t, reset, b.p.replica, "x1", "1"), 503)
 		}},
 	}
 	for _, r := range rows {

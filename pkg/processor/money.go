@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/types/known/structpb"
-
 	"understudy/pkg/chain"
 	"understudy/pkg/chain/budget"
 	"understudy/pkg/classify"
@@ -237,27 +235,7 @@ func (a *attempt) bill(v classify.Verdict) {
 		a.cost.held.Settle(bill.Amount)
 		a.cost.held = nil
 	}
-	a.usage = usageOf(a.try, v, bill)
-}
-
-// usageOf is what an attempt used, for Envoy's own rate limits and access logs: its dynamic metadata under the
-// namespace understudy. No tenant and no key is in it.
-func usageOf(try *chain.Try, v classify.Verdict, b budget.Bill) *structpb.Struct {
-	u := v.Usage
-	fields := map[string]*structpb.Value{
-		"target": structpb.NewStringValue(try.Target.Name), "rung": structpb.NewNumberValue(float64(try.Rung)),
-		"class": structpb.NewStringValue(v.Class.String()), "cost_usd": structpb.NewNumberValue(b.Amount.USD()),
-	}
-	for name, n := range map[string]int64{
-		"input_tokens": u.Input, "output_tokens": u.Output, "cache_read_tokens": u.CacheRead,
-		"cache_write_tokens": u.CacheWrite, "reasoning_tokens": u.Reasoning,
-		"total_tokens": u.Input + u.Output + u.CacheRead + u.CacheWrite,
-	} {
-		fields[name] = structpb.NewNumberValue(float64(n))
-	}
-	return &structpb.Struct{Fields: map[string]*structpb.Value{
-		"understudy": structpb.NewStructValue(&structpb.Struct{Fields: fields}),
-	}}
+	a.usage = usageOf(t.Name, a.try.Rung, v, bill)
 }
 
 // reopens is when the chain's budget serves again, and the ramp of its target, zero where they are not what keeps the

@@ -392,6 +392,7 @@ func TestEveryEndingTellsItsUsageOnce(t *testing.T) {
 				c, rest := b.keyed(row.recording, "x1", "the-key", 1, "x-llm-tenant", "the-tenant")
 				var told []string
 				c.s.each = func(m *extproc.ProcessingResponse) {
+					m = arrived(t, m)
 					fields := m.GetDynamicMetadata().GetFields()["understudy"].GetStructValue().GetFields()
 					if class, ok := fields["class"]; ok {
 						told = append(told, class.GetStringValue())

@@ -248,7 +248,7 @@ func TestAnObservedAnswerThatBreaksOff(t *testing.T) {
 				c, rest := b.attempt("stream", "x1", 1)
 				c.tell(rest[:r.messages]...)
 				c.hangUp()
-				(&AccessLog{Processor: b.p}).entry(named(r.log, b.p.replica, "x1", "1"), 200)
+				(&AccessLog{Processor: b.p}).entry(named(t, r.log, b.p.replica, "x1", "1"), 200)
 				expect(t, "decisions", b.decisions(), r.decisions)
 				if b.attempts(r.class) != 1 || b.outcome(r.outcome) != 1 {
 					t.Errorf("attempts %s = %v and exchanges %s = %v, want 1 and 1", r.class, b.attempts(r.class), r.outcome, b.outcome(r.outcome))

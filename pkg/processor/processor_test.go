@@ -181,7 +181,7 @@ func TestEndsThatOnlyTheAccessLogTells(t *testing.T) {
 					end := func() { c.hangUp() }
 					log := func() {
 						if r.log != nil {
-							(&AccessLog{Processor: b.p}).entry(named(r.log, b.p.replica, "x1", "1"), 200)
+							(&AccessLog{Processor: b.p}).entry(named(t, r.log, b.p.replica, "x1", "1"), 200)
 						}
 					}
 					if strings.Contains(order, "before") {
@@ -201,8 +201,8 @@ func TestEndsThatOnlyTheAccessLogTells(t *testing.T) {
 	}
 }
 
-func named(c *dataal.AccessLogCommon, replica, exchange, attempt string) *dataal.AccessLogCommon {
-	m := metadata(replica, exchange, 0, "a/sonnet").Fields["understudy"].GetStructValue()
+func named(t *testing.T, c *dataal.AccessLogCommon, replica, exchange, attempt string) *dataal.AccessLogCommon {
+	m := kept(t, identityOf(replica, exchange, 0, "a/sonnet")).Fields["understudy"].GetStructValue()
 	m.Fields["attempt"] = structpb.NewStringValue(attempt)
 	c.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"understudy": m}}
 	return c

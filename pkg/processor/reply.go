@@ -1,12 +1,11 @@
 package processor
 
 import (
-	"strconv"
+	"slices"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	"google.golang.org/protobuf/types/known/structpb"
 
 	"understudy/pkg/degrade"
 )
@@ -15,13 +14,30 @@ import (
 const maxChunk = 64 << 10
 
 // mutation builds a header mutation.
-type mutation struct{ m extproc.HeaderMutation }
+type mutation struct {
+	m    extproc.HeaderMutation
+	raw  []byte  // of the values
+	some *[4]set // the next few headers, in one piece of memory
+	used int
+}
+
+type set struct {
+	option corev3.HeaderValueOption
+	header corev3.HeaderValue
+}
 
 func (b *mutation) set(name, value string) {
-	b.m.SetHeaders = append(b.m.SetHeaders, &corev3.HeaderValueOption{
-		Header:       &corev3.HeaderValue{Key: name, RawValue: []byte(value)},
-		AppendAction: corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD,
-	})
+	if b.some == nil || b.used == len(b.some) {
+		b.some, b.used = &[4]set{}, 0
+		b.m.SetHeaders = slices.Grow(b.m.SetHeaders, len(b.some))
+	}
+	s := &b.some[b.used]
+	b.used++
+	from := len(b.raw)
+	b.raw = append(b.raw, value...)
+	s.header.Key, s.header.RawValue = name, b.raw[from:len(b.raw):len(b.raw)]
+	s.option.Header, s.option.AppendAction = &s.header, corev3.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD
+	b.m.SetHeaders = append(b.m.SetHeaders, &s.option)
 }
 
 func (b *mutation) remove(names ...string) {
@@ -102,19 +118,5 @@ func immediate(a degrade.Answer, m *mutation, details string) *extproc.Processin
 			Body:    a.Body,
 			Details: details,
 		},
-	}}
-}
-
-// metadata names the attempt in Envoy's dynamic metadata, where the access log finds it: request headers of
-// ours are already removed when the log is written.
-func metadata(replica, exchange string, attempt int, target string) *structpb.Struct {
-	str := structpb.NewStringValue
-	return &structpb.Struct{Fields: map[string]*structpb.Value{
-		"understudy": structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{
-			"exchange": str(exchange),
-			"attempt":  str(strconv.Itoa(attempt)),
-			"target":   str(target),
-			"replica":  str(replica),
-		}}),
 	}}
 }

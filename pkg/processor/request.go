@@ -294,7 +294,7 @@ func (a *attempt) sendOff(c *extproc.CommonResponse) {
 	if a.noBody {
 		reply = requestHeaders(c)
 	}
-	reply.DynamicMetadata = metadata(a.p.replica, a.head.exchange.ID, a.head.exchange.Attempt, a.try.Target.Name)
+	identityOf(a.p.replica, a.head.exchange.ID, a.head.exchange.Attempt, a.try.Target.Name).in(reply)
 	a.send(reply)
 	a.state = sent
 	a.sizeUp()
