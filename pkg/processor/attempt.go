@@ -79,13 +79,14 @@ type attempt struct {
 	clock   clock
 	moments moments
 	trace   Trace
-	over    bool   // the verdict has been reported
-	why     string // x-llm-fallback-reason, as told
-	mode    string // the degraded mode that answers
-	degrade string // x-llm-degraded, as told
-	status  int    // given to the client, 0: none by this attempt
-	replay  bool   // the answer is another exchange's, under the same key
-	refused string // why the queue did not take the request, or money kept the last target out
+	closing *Record // to be told of: the exchange, which has its answer; nil: nothing
+	over    bool    // the verdict has been reported
+	why     string  // x-llm-fallback-reason, as told
+	mode    string  // the degraded mode that answers
+	degrade string  // x-llm-degraded, as told
+	status  int     // given to the client, 0: none by this attempt
+	replay  bool    // the answer is another exchange's, under the same key
+	refused string  // why the queue did not take the request, or money kept the last target out
 }
 
 func newAttempt(ctx context.Context, p *Processor) *attempt {
@@ -131,6 +132,7 @@ func (a *attempt) sendBody(p []byte, end bool) {
 // flush sends what the last step decided. It blocks while a slow client is not reading: the pump then takes no
 // more from Envoy, which is the back pressure that reaches the provider.
 func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
+	defer a.publish() // which nobody waits for
 	from := time.Now()
 	if a.unheard {
 		a.reuse()
@@ -171,6 +173,7 @@ func (a *attempt) reuse() {
 
 // close ends an attempt whose stream is gone. What is not known by then, the access log may tell.
 func (a *attempt) close() {
+	defer a.publish()
 	a.unreserve()
 	a.dropHeld()
 	switch {

@@ -125,6 +125,7 @@ func (p *Processor) await(a *attempt) {
 	p.ends.await(k, func(why end) {
 		defer p.open.Add(-1)
 		a.settle(why)
+		a.publish()
 	})
 }
 

@@ -57,7 +57,7 @@ type Watcher interface {
 // Tell makes w hear of everything. It is called before the first attempt.
 func (p *Processor) Tell(w Watcher) { p.watchers = append(p.watchers, w) }
 
-// account closes an exchange that has its answer: one line, one count.
+// account closes an exchange that has its answer: one count and, as soon as the answer has left, one line.
 func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
 	switch {
 	case a.drill.marked:
@@ -65,8 +65,17 @@ func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
 	case !a.run:
 		p.count(a, outcome)
 	}
-	r := a.record(v, outcome)
-	p.memo.Forget(r.ID)
+	a.closing = a.record(v, outcome)
+	p.memo.Forget(a.closing.ID)
+}
+
+// publish tells of an exchange that has been accounted for.
+func (a *attempt) publish() {
+	r, p := a.closing, a.p
+	if r == nil {
+		return
+	}
+	a.closing = nil
 	r.log(a.ctx, p.log)
 	if r.Trace.Sampled {
 		p.tracer.Exchange(r)
