@@ -77,7 +77,7 @@ func (b *builder) serviceFilter() *hcmv3.HttpFilter {
 			ResponseBodyMode:    extprocv3.ProcessingMode_FULL_DUPLEX_STREAMED,
 			ResponseTrailerMode: extprocv3.ProcessingMode_SEND, // full duplex wants it
 		},
-		ResponseAttributes: []string{"response.code_details", "response.flags"},
+		ResponseAttributes: []string{"response.code_details"},
 		ForwardRules:       &extprocv3.HeaderForwardingRules{DisallowedHeaders: named(append(provider.CredentialsIn(b.c), "set-cookie")...)},
 		MutationRules:      &mutationv3.HeaderMutationRules{AllowAllRouting: wrapperspb.Bool(true)},
 		MetadataOptions: &extprocv3.MetadataOptions{

@@ -52,7 +52,7 @@ func (b *mutation) common() *extproc.CommonResponse {
 // goOn lets Envoy ask for what comes next.
 func goOn() *extproc.ProcessingResponse {
 	return &extproc.ProcessingResponse{Response: &extproc.ProcessingResponse_RequestHeaders{
-		RequestHeaders: &extproc.HeadersResponse{Response: &extproc.CommonResponse{}},
+		RequestHeaders: &extproc.HeadersResponse{},
 	}}
 }
 

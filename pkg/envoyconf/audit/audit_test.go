@@ -380,7 +380,7 @@ func TestEachSettingThatDefeatsFailoverIsNamed(t *testing.T) {
 			e.filter(func(f *extprocv3.ExternalProcessor) { f.ForwardRules.AllowedHeaders = f.ForwardRules.DisallowedHeaders })
 		}, Conflict, `filter "understudy" of listener hop`, "forward_rules.allowed_headers is set", "disallowed_headers:"},
 		{"the service is not told of resets", func(e envoy) { e.filter(func(f *extprocv3.ExternalProcessor) { f.ResponseAttributes = nil }) },
-			Advice, `filter "understudy" of listener hop`, "response_attributes lacks response.code_details, response.flags", "response.flags"},
+			Advice, `filter "understudy" of listener hop`, "response_attributes lacks response.code_details", "response.code_details"},
 		{"the stream has an end", func(e envoy) { e.filter(func(f *extprocv3.ExternalProcessor) { f.GrpcService.Timeout = seconds(30) }) },
 			Conflict, `filter "understudy" of listener hop`, "grpc_service.timeout is 30s", "timeout: 0s"},
 		{"a rewritten body is too large", func(e envoy) {
