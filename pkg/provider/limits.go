@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
 )
@@ -57,10 +55,10 @@ func (r *Request) planLimits(p plan, l config.Limits) {
 	}
 	for _, name := range generation {
 		if !p[name].drop {
-			p[name] = change{inside: func(e *editor, v gjson.Result) { e.object(v, inner) }}
+			p[name] = change{inside: func(e *editor, v value) { e.object(v, inner) }}
 		}
 	}
-	if l.MaxOutput > 0 && !r.root().Get(generation[0]).Exists() && !r.root().Get(generation[1]).Exists() {
+	if l.MaxOutput > 0 && !r.root().get(generation[0]).exists() && !r.root().get(generation[1]).exists() {
 		p[generation[0]] = change{add: `{"maxOutputTokens":` + strconv.Itoa(l.MaxOutput) + `}`}
 	}
 }
@@ -72,9 +70,9 @@ func (r *Request) limited() bool {
 }
 
 // capped lowers a number to most.
-func capped(most int) func(*editor, gjson.Result) {
-	return func(e *editor, v gjson.Result) {
-		if v.Type == gjson.Number && v.Num > float64(most) {
+func capped(most int) func(*editor, value) {
+	return func(e *editor, v value) {
+		if v.isNumber() && v.num() > float64(most) {
 			e.replace(v, strconv.Itoa(most))
 		}
 	}

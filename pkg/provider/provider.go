@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
 )
@@ -107,8 +105,8 @@ func (r *Request) members(p plan, t, first *config.Target, w wire) {
 		p["model"] = change{drop: true}
 	default:
 		// A request that names no model is left to the provider's own complaint.
-		p["model"] = change{inside: func(e *editor, v gjson.Result) {
-			if v.Type != gjson.String || v.Str != t.Model {
+		p["model"] = change{inside: func(e *editor, v value) {
+			if !v.isString() || v.str() != t.Model {
 				e.replace(v, quoted(t.Model))
 			}
 		}}

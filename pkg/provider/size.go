@@ -3,8 +3,6 @@ package provider
 import (
 	"slices"
 
-	"github.com/tidwall/gjson"
-
 	"understudy/pkg/classify"
 )
 
@@ -43,23 +41,23 @@ func (r *Request) MaxTokens() int64 {
 	case classify.OpenAIResponses:
 		most = at("max_output_tokens")
 	case classify.Gemini:
-		members(r.root(), func(name string, v gjson.Result) {
-			if slices.Contains(generation, name) {
+		for name, v := range r.root().members {
+			if slices.Contains(generation, name.str()) {
 				most = max(most, largest(v, caps[classify.Gemini]))
 				choices = max(choices, min(largest(v, []string{"candidateCount", "candidate_count"}), 128))
 			}
-		})
+		}
 	}
 	return most * choices
 }
 
 // largest is the largest number of the members of an object with these names: of several with one name a provider may
 // take any.
-func largest(object gjson.Result, names []string) (n int64) {
-	members(object, func(name string, v gjson.Result) {
-		if v.Type == gjson.Number && v.Num > 0 && slices.Contains(names, name) {
-			n = max(n, int64(min(v.Num, 1e9)))
+func largest(object value, names []string) (n int64) {
+	for name, v := range object.members {
+		if v.num() > 0 && slices.Contains(names, name.str()) {
+			n = max(n, int64(min(v.num(), 1e9)))
 		}
-	})
+	}
 	return n
 }
