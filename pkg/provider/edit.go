@@ -44,7 +44,7 @@ func quoted(s string) string {
 }
 
 func (e *editor) replace(v value, with string) {
-	e.edits = append(e.edits, edit{v.from, v.to, with})
+	e.edits = append(e.edits, edit{v.from, v.to(), with})
 }
 
 // object edits the members of an object; what is no object stays. Of equal names each is changed: JSON does not say
@@ -67,7 +67,7 @@ func (e *editor) object(v value, p plan) {
 		if c.inside != nil && !c.drop {
 			c.inside(e, member)
 		}
-		cut.item(key.from, member.to, !c.drop)
+		cut.item(key.from, member.to(), !c.drop)
 	}
 	e.append(v.from, cut.kept, missing)
 	e.edits = append(e.edits, cut.end()...)
@@ -96,7 +96,7 @@ func (e *editor) array(v value, keep func(element value) bool) {
 	}
 	cut := pruner{kept: -1, from: -1}
 	for element := range v.elements {
-		cut.item(element.from, element.to, keep(element))
+		cut.item(element.from, element.to(), keep(element))
 	}
 	e.edits = append(e.edits, cut.end()...)
 }

@@ -91,9 +91,10 @@ func present(v value) bool {
 	case 0, 'n', 'f':
 		return false
 	case '"':
-		return v.to-v.from > len(`""`)
+		return v.doc.text[v.from+1] != '"'
 	case '{', '[':
-		return v.doc.item(v.from+1) < v.to-1
+		next := v.doc.text[v.doc.item(v.from+1)]
+		return next != '}' && next != ']'
 	}
 	return true
 }

@@ -86,9 +86,14 @@ func (f *facts) structured(v value) {
 }
 
 func (f *facts) anthropicTool(tool value) {
-	kind := tool.get("type").str()
-	if tool.get("strict").isTrue() {
-		f.need("structured_outputs")
+	kind := ""
+	for key, v := range tool.members {
+		switch {
+		case key.is("type"):
+			kind = first(kind, v.str())
+		case key.is("strict") && v.isTrue():
+			f.need("structured_outputs")
+		}
 	}
 	for _, t := range anthropicTools {
 		if strings.HasPrefix(kind, t.prefix) {

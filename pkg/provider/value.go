@@ -10,15 +10,18 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// value is a value of a document; its zero value is none, which has nothing in it. Whatever reads one passes over the
-// short strings in it alone.
+// value is a value of a document; its zero value is none, which has nothing in it. Where it ends is looked for when that
+// is asked, as who looks into a value need not pass over it before.
 type value struct {
-	doc *document
-	span
+	doc  *document
+	from int // its first byte in the document's text
 }
 
 // root is the value that the document is.
-func (d *document) root() value { return value{d, d.top} }
+func (d *document) root() value { return value{d, d.top.from} }
+
+// to is behind the value's last byte.
+func (v value) to() int { return v.doc.end(v.from) }
 
 // first is the value's first byte, which says what it is; 0 if there is none.
 func (v value) first() byte {
@@ -40,7 +43,7 @@ func (v value) raw() string {
 	if v.doc == nil {
 		return ""
 	}
-	return text(v.doc.text[v.from:v.to])
+	return text(v.doc.text[v.from:v.to()])
 }
 
 // str is a string, decoded; "" for what is none. It may share the body's memory.
@@ -53,6 +56,24 @@ func (v value) str() string {
 		return gjson.Parse(raw).Str
 	}
 	return raw[1 : len(raw)-1]
+}
+
+// is says that the value is the string s, in which nothing has to be escaped.
+func (v value) is(s string) bool {
+	if !v.isString() {
+		return false
+	}
+	inner := v.doc.text[v.from+1:]
+	for i := range len(s) {
+		switch inner[i] {
+		case s[i]:
+		case '\\':
+			return v.str() == s
+		default:
+			return false
+		}
+	}
+	return inner[len(s)] == '"'
 }
 
 // num is a number, 0 for what is none.
@@ -68,20 +89,20 @@ func (v value) num() float64 {
 func (v value) members(yield func(key, member value) bool) {
 	switch d := v.doc; {
 	case !v.isObject():
-	case v.span == d.top:
+	case v.from == d.top.from:
 		for _, m := range d.members {
-			if !yield(value{d, m.key}, value{d, m.value}) {
+			if !yield(value{d, m.key.from}, value{d, m.value.from}) {
 				return
 			}
 		}
 	default:
 		for at := d.item(v.from + 1); d.text[at] != '}'; {
-			key := d.value(at)
-			member := d.value(d.item(key.to))
+			key := value{d, at}
+			member := value{d, d.item(key.to())}
 			if !yield(key, member) {
 				return
 			}
-			at = d.item(member.to)
+			at = d.item(member.to())
 		}
 	}
 }
@@ -93,11 +114,11 @@ func (v value) elements(yield func(element value) bool) {
 	}
 	d := v.doc
 	for at := d.item(v.from + 1); d.text[at] != ']'; {
-		element := d.value(at)
+		element := value{d, at}
 		if !yield(element) {
 			return
 		}
-		at = d.item(element.to)
+		at = d.item(element.to())
 	}
 }
 
@@ -107,7 +128,7 @@ func (v value) get(path ...string) value {
 		return v
 	}
 	for key, member := range v.members {
-		if key.str() != path[0] {
+		if !key.is(path[0]) {
 			continue
 		}
 		if found := member.get(path[1:]...); found.exists() {
@@ -125,9 +146,6 @@ func (d *document) item(at int) int {
 	return at
 }
 
-// value is the value that begins at at.
-func (d *document) value(at int) value { return value{d, span{at, d.end(at)}} }
-
 // end is where the value ends that begins at at.
 func (d *document) end(at int) int {
 	switch d.text[at] {
@@ -143,8 +161,9 @@ func (d *document) end(at int) int {
 }
 
 func (d *document) nestEnd(at int) int {
+	text := d.text
 	for depth := 0; ; {
-		switch d.text[at] {
+		switch text[at] {
 		case '"':
 			at = d.quotedEnd(at)
 			continue
@@ -159,30 +178,16 @@ func (d *document) nestEnd(at int) int {
 	}
 }
 
-// nearby is how far, in bytes, the end of a string is looked for before it is looked up.
-const nearby = 128
-
-func (d *document) quotedEnd(at int) int {
-	if end := closing(d.text[:min(at+nearby, len(d.text))], at+1); end > 0 {
-		return end
-	}
-	i, known := slices.BinarySearchFunc(d.long, at, func(s span, at int) int { return cmp.Compare(s.from, at) })
-	if known {
-		return d.long[i].to
-	}
-	return closing(d.text, at+1)
-}
-
-// closing is where the string ends that goes on at at; 0 if it does not within text.
-func closing(text []byte, at int) int {
-	for at < len(text) {
-		at = special(text, at)
-		if at < len(text) && text[at] == '"' {
+// quotedEnd is where a string ends: not far, or where scan has noted.
+func (d *document) quotedEnd(from int) int {
+	near := d.text[:min(from+longString, len(d.text))]
+	for at := from + 1; at < len(near); at += 2 { // an escape's second byte may be a quote
+		if at = special(near, at); at < len(near) && near[at] == '"' {
 			return at + 1
 		}
-		at += 2 // an escape, whose second byte may be a quote
 	}
-	return 0
+	i, _ := slices.BinarySearchFunc(d.long, from, func(s span, from int) int { return cmp.Compare(s.from, from) })
+	return d.long[i].to
 }
 
 // text is b as a string that shares its memory: a body is never written to, and may be of 32 MiB.
