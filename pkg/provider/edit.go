@@ -28,6 +28,20 @@ type change struct {
 // plan is what becomes of an object's members, by name; others stay as they are.
 type plan map[string]change
 
+// additions are the JSON of members to add, by name.
+func (p plan) additions() (texts map[string]string) {
+	for name, c := range p {
+		if c.add == "" {
+			continue
+		}
+		if texts == nil {
+			texts = map[string]string{}
+		}
+		texts[name] = c.add
+	}
+	return texts
+}
+
 // set makes JSON text the value of a member, which is there or not.
 func set(text string) change {
 	return change{add: text, inside: func(e *editor, v value) {
@@ -54,12 +68,7 @@ func (e *editor) object(v value, p plan) {
 		return
 	}
 	cut := pruner{kept: -1, from: -1}
-	missing := map[string]string{}
-	for name, c := range p {
-		if c.add != "" {
-			missing[name] = c.add
-		}
-	}
+	missing := p.additions()
 	for key, member := range v.members {
 		name := key.str()
 		c := p[name]
@@ -75,6 +84,9 @@ func (e *editor) object(v value, p plan) {
 
 // append adds members behind the last one that is kept, whose end is kept, -1 if there is none.
 func (e *editor) append(object, kept int, missing map[string]string) {
+	if len(missing) == 0 {
+		return
+	}
 	for i, name := range slices.Sorted(maps.Keys(missing)) {
 		text := quoted(name) + ":" + missing[name]
 		at := kept

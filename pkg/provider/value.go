@@ -14,14 +14,20 @@ import (
 // is asked, as who looks into a value need not pass over it before.
 type value struct {
 	doc  *document
-	from int // its first byte in the document's text
+	from int // where in the document's text it begins
+	end  int // behind its last byte; 0 where that is to be looked for
 }
 
 // root is the value that the document is.
-func (d *document) root() value { return value{d, d.top.from} }
+func (d *document) root() value { return value{d, d.top.from, d.top.to} }
 
 // to is behind the value's last byte.
-func (v value) to() int { return v.doc.end(v.from) }
+func (v value) to() int {
+	if v.end > 0 {
+		return v.end
+	}
+	return v.doc.end(v.from)
+}
 
 // first is the value's first byte, which says what it is; 0 if there is none.
 func (v value) first() byte {
@@ -91,14 +97,14 @@ func (v value) members(yield func(key, member value) bool) {
 	case !v.isObject():
 	case v.from == d.top.from:
 		for _, m := range d.members {
-			if !yield(value{d, m.key.from}, value{d, m.value.from}) {
+			if !yield(value{d, m.key.from, m.key.to}, value{d, m.value.from, m.value.to}) {
 				return
 			}
 		}
 	default:
 		for at := d.item(v.from + 1); d.text[at] != '}'; {
-			key := value{d, at}
-			member := value{d, d.item(key.to())}
+			key := value{d, at, d.quotedEnd(at)}
+			member := value{doc: d, from: d.item(key.end)}
 			if !yield(key, member) {
 				return
 			}
@@ -114,7 +120,7 @@ func (v value) elements(yield func(element value) bool) {
 	}
 	d := v.doc
 	for at := d.item(v.from + 1); d.text[at] != ']'; {
-		element := value{d, at}
+		element := value{doc: d, from: at}
 		if !yield(element) {
 			return
 		}
