@@ -25,19 +25,49 @@ type change struct {
 	add    string                   // JSON to add when no member has the name
 }
 
-// plan is what becomes of an object's members, by name; others stay as they are.
-type plan map[string]change
+// plan is what becomes of an object's members, by name; others stay as they are. It has few names.
+type plan []planned
+
+type planned struct {
+	name string
+	change
+}
+
+// put has c become of the members of a name, whatever was planned before.
+func (p *plan) put(name string, c change) {
+	for i := range *p {
+		if (*p)[i].name == name {
+			(*p)[i].change = c
+			return
+		}
+	}
+	*p = append(*p, planned{name, c})
+}
+
+func (p plan) has(name string) bool {
+	return slices.ContainsFunc(p, func(c planned) bool { return c.name == name })
+}
+
+// of is what becomes of the members of a name: nothing, unless something is planned.
+func (p plan) of(name string) change {
+	for i := range p {
+		if p[i].name == name {
+			return p[i].change
+		}
+	}
+	return change{}
+}
 
 // additions are the JSON of members to add, by name.
 func (p plan) additions() (texts map[string]string) {
-	for name, c := range p {
+	for _, c := range p {
 		if c.add == "" {
 			continue
 		}
 		if texts == nil {
 			texts = map[string]string{}
 		}
-		texts[name] = c.add
+		texts[c.name] = c.add
 	}
 	return texts
 }
@@ -71,7 +101,7 @@ func (e *editor) object(v value, p plan) {
 	missing := p.additions()
 	for key, member := range v.members {
 		name := key.str()
-		c := p[name]
+		c := p.of(name)
 		delete(missing, name)
 		if c.inside != nil && !c.drop {
 			c.inside(e, member)

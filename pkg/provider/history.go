@@ -11,15 +11,15 @@ const foreignSignature = `"skip_thought_signature_validator"`
 
 // planHistory takes out of the turns what the first target's model signed, for a target of another family, which would
 // refuse it. Within a family signatures hold, on whatever platform.
-func (r *Request) planHistory(p plan, t, first *config.Target) {
+func (r *Request) planHistory(p *plan, t, first *config.Target) {
 	if first == nil || first.Family == t.Family {
 		return
 	}
 	switch r.route.api {
 	case classify.AnthropicMessages:
-		p["messages"] = change{inside: unthink}
+		p.put("messages", change{inside: unthink})
 	case classify.Gemini:
-		p["contents"] = change{inside: unsign}
+		p.put("contents", change{inside: unsign})
 	}
 }
 
@@ -54,7 +54,7 @@ func thinks(block value) bool {
 // unsign replaces the signatures of parts.
 func unsign(e *editor, contents value) {
 	signature := change{inside: func(e *editor, v value) { e.replace(v, foreignSignature) }}
-	parts := plan{"thoughtSignature": signature, "thought_signature": signature}
+	parts := plan{{"thoughtSignature", signature}, {"thought_signature", signature}}
 	e.array(contents, func(content value) bool {
 		e.array(content.get("parts"), func(part value) bool {
 			e.object(part, parts)

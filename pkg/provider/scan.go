@@ -166,7 +166,7 @@ func (s *scanner) close() bool {
 
 func (s *scanner) note(m member) {
 	if s.members == nil {
-		s.members = make([]member, 0, 8)
+		s.members = make([]member, 0, 4)
 	}
 	if s.count++; s.count <= maxMembers {
 		s.members = append(s.members, m)
