@@ -30,9 +30,9 @@ const (
 	amazonStream = "application/vnd.amazon.eventstream"
 	// maxFrame is the largest frame that is turned into an event; the classifier takes no larger one either.
 	maxFrame = 1 << 20
-	// keptWhole is the largest body that is kept only to judge further targets by; a larger one is judged for all of them
-	// before it goes.
-	keptWhole = 64 << 10
+	// keptWhole is the largest body that is kept only to judge further targets by. A larger one is judged for all of them
+	// before it goes, which costs microseconds, while there are as many bodies to keep as streams.
+	keptWhole = 4 << 10
 	// findTime bounds the look for where a response was made.
 	findTime = 500 * time.Millisecond
 )

@@ -1,13 +1,11 @@
 package provider
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
-	"unsafe"
-
-	"github.com/tidwall/gjson"
 )
 
 // edit is a piece of a body, from..to, and what stands in its place.
@@ -23,17 +21,61 @@ type editor struct{ edits []edit }
 // change is what becomes of the members of one name.
 type change struct {
 	drop   bool
-	inside func(e *editor, value gjson.Result) // edits the value
-	add    string                              // JSON to add when no member has the name
+	inside func(e *editor, v value) // edits the value
+	add    string                   // JSON to add when no member has the name
 }
 
-// plan is what becomes of an object's members, by name; others stay as they are.
-type plan map[string]change
+// plan is what becomes of an object's members, by name; others stay as they are. It has few names.
+type plan []planned
+
+type planned struct {
+	name string
+	change
+}
+
+// put has c become of the members of a name, whatever was planned before.
+func (p *plan) put(name string, c change) {
+	for i := range *p {
+		if (*p)[i].name == name {
+			(*p)[i].change = c
+			return
+		}
+	}
+	*p = append(*p, planned{name, c})
+}
+
+func (p plan) has(name string) bool {
+	return slices.ContainsFunc(p, func(c planned) bool { return c.name == name })
+}
+
+// of is what becomes of the members of a name: nothing, unless something is planned.
+func (p plan) of(name string) change {
+	for i := range p {
+		if p[i].name == name {
+			return p[i].change
+		}
+	}
+	return change{}
+}
+
+// additions are the JSON of members to add, by name.
+func (p plan) additions() (texts map[string]string) {
+	for _, c := range p {
+		if c.add == "" {
+			continue
+		}
+		if texts == nil {
+			texts = map[string]string{}
+		}
+		texts[c.name] = c.add
+	}
+	return texts
+}
 
 // set makes JSON text the value of a member, which is there or not.
 func set(text string) change {
-	return change{add: text, inside: func(e *editor, v gjson.Result) {
-		if v.Raw != text {
+	return change{add: text, inside: func(e *editor, v value) {
+		if v.raw() != text {
 			e.replace(v, text)
 		}
 	}}
@@ -45,38 +87,36 @@ func quoted(s string) string {
 	return string(text)
 }
 
-func (e *editor) replace(v gjson.Result, with string) {
-	e.edits = append(e.edits, edit{v.Index, v.Index + len(v.Raw), with})
+func (e *editor) replace(v value, with string) {
+	e.edits = append(e.edits, edit{v.from, v.to(), with})
 }
 
 // object edits the members of an object; what is no object stays. Of equal names each is changed: JSON does not say
 // which of them counts.
-func (e *editor) object(v gjson.Result, p plan) {
-	if !v.IsObject() {
+func (e *editor) object(v value, p plan) {
+	if !v.isObject() {
 		return
 	}
 	cut := pruner{kept: -1, from: -1}
-	missing := map[string]string{}
-	for name, c := range p {
-		if c.add != "" {
-			missing[name] = c.add
-		}
-	}
-	v.ForEach(func(key, value gjson.Result) bool {
-		c := p[key.Str]
-		delete(missing, key.Str)
+	missing := p.additions()
+	for key, member := range v.members {
+		name := key.str()
+		c := p.of(name)
+		delete(missing, name)
 		if c.inside != nil && !c.drop {
-			c.inside(e, value)
+			c.inside(e, member)
 		}
-		cut.item(key.Index, value.Index+len(value.Raw), !c.drop)
-		return true
-	})
-	e.append(v.Index, cut.kept, missing)
+		cut.item(key.from, member.to(), !c.drop)
+	}
+	e.append(v.from, cut.kept, missing)
 	e.edits = append(e.edits, cut.end()...)
 }
 
 // append adds members behind the last one that is kept, whose end is kept, -1 if there is none.
 func (e *editor) append(object, kept int, missing map[string]string) {
+	if len(missing) == 0 {
+		return
+	}
 	for i, name := range slices.Sorted(maps.Keys(missing)) {
 		text := quoted(name) + ":" + missing[name]
 		at := kept
@@ -92,32 +132,27 @@ func (e *editor) append(object, kept int, missing map[string]string) {
 }
 
 // array leaves out elements; keep may edit those it keeps.
-func (e *editor) array(v gjson.Result, keep func(element gjson.Result) bool) {
-	if !v.IsArray() {
+func (e *editor) array(v value, keep func(element value) bool) {
+	if !v.isArray() {
 		return
 	}
 	cut := pruner{kept: -1, from: -1}
-	v.ForEach(func(_, element gjson.Result) bool {
-		cut.item(element.Index, element.Index+len(element.Raw), keep(element))
-		return true
-	})
+	for element := range v.elements {
+		cut.item(element.from, element.to(), keep(element))
+	}
 	e.edits = append(e.edits, cut.end()...)
 }
 
-// apply is body with the edits made.
+// apply is body with the edits made. The room for it is not zeroed before, as make would do.
 func (e *editor) apply(body []byte) []byte {
 	slices.SortStableFunc(e.edits, func(a, b edit) int { return cmp.Compare(a.from, b.from) })
-	size := len(body)
-	for _, d := range e.edits {
-		size += len(d.with) + d.from - d.to
-	}
-	out := make([]byte, 0, max(size, 0))
+	pieces := make([][]byte, 0, 2*len(e.edits)+1)
 	at := 0
 	for _, d := range e.edits {
-		out = append(append(out, body[at:d.from]...), d.with...)
+		pieces = append(pieces, body[at:d.from], []byte(d.with))
 		at = d.to
 	}
-	return append(out, body[at:]...)
+	return bytes.Join(append(pieces, body[at:]), nil)
 }
 
 // pruner finds the edits that leave items out of an object or array, each run of them with one comma.
@@ -154,6 +189,3 @@ func (p *pruner) end() []edit {
 	}
 	return p.edits
 }
-
-// text is b as a string that shares its memory: a body is never written to, and may be of 32 MiB.
-func text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tidwall/gjson"
-
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
 )
@@ -52,7 +50,7 @@ func bound(t *config.Target, home string, q *Request) error {
 // geography refuses what only Anthropic's own API keeps to: elsewhere the region of the endpoint decides.
 func geography(t, first *config.Target, q *Request) error {
 	native := t.Provider.Platform == "" || t.Provider.Platform == config.Native
-	if native || t == first || q.route.api != classify.AnthropicMessages || !present(q.root().Get("inference_geo")) {
+	if native || t == first || q.route.api != classify.AnthropicMessages || !present(q.root().get("inference_geo")) {
 		return nil
 	}
 	return fmt.Errorf("%w: inference_geo is not known to platform %s", ErrIneligible, t.Provider.Platform)
@@ -64,8 +62,8 @@ func budget(t, _ *config.Target, q *Request) error {
 	if most == 0 || q.route.api != classify.AnthropicMessages {
 		return nil
 	}
-	tokens := q.root().Get("thinking.budget_tokens")
-	if tokens.Type != gjson.Number || tokens.Num < float64(most) {
+	tokens := q.root().get("thinking", "budget_tokens")
+	if !tokens.isNumber() || tokens.num() < float64(most) {
 		return nil
 	}
 	return fmt.Errorf("%w: thinking.budget_tokens does not fit into the %d tokens that target %s may answer", ErrIneligible, most, t.Name)

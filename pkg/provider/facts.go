@@ -3,8 +3,6 @@ package provider
 import (
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"understudy/pkg/classify"
 )
 
@@ -36,12 +34,12 @@ type trait struct {
 // Bound is what binds the request to the account that its first target is of; nil lets it go anywhere.
 func (r *Request) Bound() []Binding { return r.survey().bound }
 
-// survey finds the facts, once: it reads the body several times over.
+// survey finds the facts, once.
 func (r *Request) survey() *facts {
 	if r.facts != nil {
 		return r.facts
 	}
-	f := &facts{needs: map[string]bool{}}
+	f := &facts{}
 	switch root := r.root(); r.route.api {
 	case classify.AnthropicMessages:
 		f.anthropic(root)
@@ -57,14 +55,18 @@ func (r *Request) survey() *facts {
 }
 
 func (f *facts) need(name string) {
-	if name != "" {
-		f.needs[name] = true
+	if name == "" {
+		return
 	}
+	if f.needs == nil {
+		f.needs = map[string]bool{}
+	}
+	f.needs[name] = true
 }
 
 func (f *facts) bind(field, value string) {
-	if len(f.bound) < maxBindings {
-		f.bound = append(f.bound, Binding{field, strings.Clone(value[:min(len(value), maxValue)])})
+	if len(f.bound) < maxBindings { // neither text may keep the body in memory
+		f.bound = append(f.bound, Binding{strings.Clone(field), strings.Clone(value[:min(len(value), maxValue)])})
 	}
 }
 
@@ -77,37 +79,22 @@ func (f *facts) take(t trait, field, value string) {
 }
 
 // id binds by a member of v that is a string, if it is there.
-func (f *facts) id(v gjson.Result, name, field string) {
-	if s := v.Get(name); s.Type == gjson.String {
-		f.bind(field, s.Str)
+func (f *facts) id(v value, name, field string) {
+	if s := v.get(name); s.isString() {
+		f.bind(field, s.str())
 	}
 }
 
 // present reports a value other than null, false, and what is empty.
-func present(v gjson.Result) bool {
-	switch v.Type {
-	case gjson.Null, gjson.False:
+func present(v value) bool {
+	switch v.first() {
+	case 0, 'n', 'f':
 		return false
-	case gjson.String:
-		return v.Str != ""
-	case gjson.JSON:
-		some := false
-		v.ForEach(func(_, _ gjson.Result) bool { some = true; return false })
-		return some
+	case '"':
+		return v.doc.text[v.from+1] != '"'
+	case '{', '[':
+		next := v.doc.text[v.doc.item(v.from+1)]
+		return next != '}' && next != ']'
 	}
 	return true
-}
-
-// each calls for the elements of an array; what is no array has none.
-func each(v gjson.Result, f func(element gjson.Result)) {
-	if v.IsArray() {
-		v.ForEach(func(_, element gjson.Result) bool { f(element); return true })
-	}
-}
-
-// members calls for the members of an object, duplicates included.
-func members(v gjson.Result, f func(key string, value gjson.Result)) {
-	if v.IsObject() {
-		v.ForEach(func(key, value gjson.Result) bool { f(key.Str, value); return true })
-	}
 }

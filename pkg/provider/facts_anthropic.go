@@ -2,8 +2,6 @@ package provider
 
 import (
 	"strings"
-
-	"github.com/tidwall/gjson"
 )
 
 // anthropicTools are the kinds of tools by the start of their type, which ends in a date (anthropic-sdk-go/betamessage.go,
@@ -47,46 +45,55 @@ var anthropicBlocks = map[string]trait{
 
 // anthropic reads a Messages request (BetaMessageNewParams). "Token is bound to same workspace + same platform"
 // (wire-formats 1c); fallbacks are the provider's own; container, thread and mcp_servers are the account's.
-func (f *facts) anthropic(root gjson.Result) {
-	members(root, func(key string, v gjson.Result) {
-		switch key {
+func (f *facts) anthropic(root value) {
+	for key, v := range root.members {
+		switch key := key.str(); key {
 		case "fallback_credit_token", "fallbacks", "container", "thread":
 			if present(v) {
-				f.bind(key, first(v.Str, v.Get("id").Str, v.Get("token").Str))
+				f.bind(key, first(v.str(), v.get("id").str(), v.get("token").str()))
 			}
 		case "mcp_servers":
 			if present(v) {
 				f.take(trait{"mcp", true}, key, "")
 			}
 		case "thinking":
-			if kind := v.Get("type").Str; kind != "" && kind != "disabled" {
+			if kind := v.get("type").str(); kind != "" && kind != "disabled" {
 				f.need("thinking")
 			}
 		case "output_format":
 			f.structured(v)
 		case "output_config":
-			f.structured(v.Get("format"))
+			f.structured(v.get("format"))
 		case "tools":
-			each(v, f.anthropicTool)
+			for tool := range v.elements {
+				f.anthropicTool(tool)
+			}
 		case "system":
 			f.anthropicContent(v)
 		case "messages":
-			each(v, func(m gjson.Result) { f.anthropicContent(m.Get("content")) })
+			for m := range v.elements {
+				f.anthropicContent(m.get("content"))
+			}
 		}
-	})
+	}
 }
 
 // structured notes a schema for the answer.
-func (f *facts) structured(v gjson.Result) {
+func (f *facts) structured(v value) {
 	if present(v) {
 		f.need("structured_outputs")
 	}
 }
 
-func (f *facts) anthropicTool(tool gjson.Result) {
-	kind := tool.Get("type").Str
-	if tool.Get("strict").Type == gjson.True {
-		f.need("structured_outputs")
+func (f *facts) anthropicTool(tool value) {
+	kind := ""
+	for key, v := range tool.members {
+		switch {
+		case key.is("type"):
+			kind = first(kind, v.str())
+		case key.is("strict") && v.isTrue():
+			f.need("structured_outputs")
+		}
 	}
 	for _, t := range anthropicTools {
 		if strings.HasPrefix(kind, t.prefix) {
@@ -97,30 +104,33 @@ func (f *facts) anthropicTool(tool gjson.Result) {
 }
 
 // anthropicContent reads blocks; those of a tool's result are one level deeper.
-func (f *facts) anthropicContent(content gjson.Result) {
-	each(content, func(block gjson.Result) {
-		f.anthropicBlock(block)
-		if block.Get("type").Str == "tool_result" {
-			each(block.Get("content"), f.anthropicBlock)
+func (f *facts) anthropicContent(content value) {
+	for block := range content.elements {
+		if f.anthropicBlock(block) == "tool_result" {
+			for inner := range block.get("content").elements {
+				f.anthropicBlock(inner)
+			}
 		}
-	})
+	}
 }
 
-func (f *facts) anthropicBlock(block gjson.Result) {
-	kind := block.Get("type").Str
+// anthropicBlock reads a block, and says of what kind it is.
+func (f *facts) anthropicBlock(block value) (kind string) {
+	kind = block.get("type").str()
 	f.take(anthropicBlocks[kind], "messages.content.type", kind)
 	switch kind {
 	case "image", "document":
-		if source := block.Get("source"); source.Get("type").Str == "file" {
+		if source := block.get("source"); source.get("type").str() == "file" {
 			f.id(source, "file_id", "messages.content.source.file_id")
 		}
 	case "container_upload":
 		f.id(block, "file_id", "messages.content.file_id")
 	case "server_tool_use":
-		if name := block.Get("name").Str; !strings.HasPrefix(name, "tool_search_") {
+		if name := block.get("name").str(); !strings.HasPrefix(name, "tool_search_") {
 			f.bind("messages.content.type", kind)
 		}
 	}
+	return kind
 }
 
 // first is the first text that is not empty.

@@ -2,8 +2,6 @@ package provider
 
 import (
 	"strings"
-
-	"github.com/tidwall/gjson"
 )
 
 // camel is a member's name as Google documents it: proto JSON takes snake_case too.
@@ -41,75 +39,86 @@ var geminiTools = map[string]trait{
 
 // gemini reads a generateContent request (genai/models.go, generateContentParametersToMldev). A cache is of one project
 // and region.
-func (f *facts) gemini(root gjson.Result) {
-	members(root, func(key string, v gjson.Result) {
-		switch key = camel(key); key {
+func (f *facts) gemini(root value) {
+	for key, v := range root.members {
+		switch key := camel(key.str()); key {
 		case "cachedContent", "continuationToken":
 			if present(v) {
-				f.bind(key, v.Str)
+				f.bind(key, v.str())
 			}
 		case "tools":
-			each(v, func(tool gjson.Result) {
-				members(tool, func(kind string, _ gjson.Result) { f.take(geminiTools[camel(kind)], "tools", camel(kind)) })
-			})
+			for tool := range v.elements {
+				f.geminiTool(tool)
+			}
 		case "generationConfig":
-			members(v, func(name string, v gjson.Result) { f.geminiConfig(camel(name), v) })
+			for name, v := range v.members {
+				f.geminiConfig(camel(name.str()), v)
+			}
 		case "systemInstruction":
 			f.geminiParts(v)
 		case "contents":
-			if v.IsObject() { // a single content is taken, too
+			if v.isObject() { // a single content is taken, too
 				f.geminiParts(v)
 			}
-			each(v, f.geminiParts)
+			for content := range v.elements {
+				f.geminiParts(content)
+			}
 		}
-	})
+	}
 }
 
-func (f *facts) geminiConfig(name string, v gjson.Result) {
+func (f *facts) geminiTool(tool value) {
+	for key := range tool.members {
+		kind := camel(key.str())
+		f.take(geminiTools[kind], "tools", kind)
+	}
+}
+
+func (f *facts) geminiConfig(name string, v value) {
 	switch name {
 	case "thinkingConfig":
-		members(v, func(name string, v gjson.Result) {
-			switch camel(name) {
+		for name, v := range v.members {
+			switch camel(name.str()) {
 			case "thinkingBudget":
-				if v.Num != 0 {
+				if v.num() != 0 {
 					f.need("thinking")
 				}
 			case "thinkingLevel":
 				f.need("thinking")
 			}
-		})
+		}
 	case "responseSchema", "responseJsonSchema":
 		f.structured(v)
 	case "responseMimeType":
-		if v.Str == "application/json" {
+		if v.str() == "application/json" {
 			f.need("structured_outputs")
 		}
 	case "responseModalities":
-		each(v, func(mode gjson.Result) {
-			f.need(map[string]string{"AUDIO": "audio", "IMAGE": "image_generation"}[strings.ToUpper(mode.Str)])
-		})
+		for mode := range v.elements {
+			f.need(map[string]string{"AUDIO": "audio", "IMAGE": "image_generation"}[strings.ToUpper(mode.str())])
+		}
 	}
 }
 
-func (f *facts) geminiParts(content gjson.Result) {
-	each(content.Get("parts"), func(part gjson.Result) {
-		members(part, func(name string, v gjson.Result) {
-			switch camel(name) {
+func (f *facts) geminiParts(content value) {
+	for part := range content.get("parts").elements {
+		for name, v := range part.members {
+			switch camel(name.str()) {
 			case "inlineData":
 				f.media(v)
 			case "fileData":
 				f.media(v)
-				f.file(first(v.Get("fileUri").Str, v.Get("file_uri").Str))
+				f.file(first(v.get("fileUri").str(), v.get("file_uri").str()))
 			case "functionCall", "functionResponse":
 				f.need("tools")
 			}
-		})
-	})
+		}
+	}
 }
 
 // media notes what a part is by its MIME type.
-func (f *facts) media(v gjson.Result) {
-	kind := strings.ToLower(first(v.Get("mimeType").Str, v.Get("mime_type").Str))
+func (f *facts) media(v value) {
+	kind := strings.ToLower(first(v.get("mimeType").str(), v.get("mime_type").str()))
 	for prefix, need := range map[string]string{
 		"image/": "images", "audio/": "audio", "video/": "video", "application/pdf": "documents", "text/": "documents",
 	} {

@@ -1,9 +1,5 @@
 package provider
 
-import (
-	"github.com/tidwall/gjson"
-)
-
 // chatParts are the kinds of content parts (openai-go/chatcompletion.go, ChatCompletionContentPartUnionParam).
 var chatParts = map[string]trait{
 	"image_url":   {"images", false},
@@ -13,15 +9,15 @@ var chatParts = map[string]trait{
 
 // chat reads a Chat Completions request (ChatCompletionNewParams). An assistant's audio and a file may be named by an
 // id of the account; the provider runs web_search_options.
-func (f *facts) chat(root gjson.Result) {
-	members(root, func(key string, v gjson.Result) {
-		switch key {
+func (f *facts) chat(root value) {
+	for key, v := range root.members {
+		switch key := key.str(); key {
 		case "tools", "functions":
 			if present(v) {
 				f.need("tools")
 			}
 		case "web_search_options":
-			if v.IsObject() {
+			if v.isObject() {
 				f.take(trait{"web_search", true}, key, "")
 			}
 		case "audio":
@@ -33,32 +29,34 @@ func (f *facts) chat(root gjson.Result) {
 		case "response_format":
 			f.format(v)
 		case "messages":
-			each(v, f.chatMessage)
+			for m := range v.elements {
+				f.chatMessage(m)
+			}
 		}
-	})
+	}
 }
 
-func (f *facts) chatMessage(m gjson.Result) {
-	if present(m.Get("tool_calls")) || m.Get("role").Str == "tool" {
+func (f *facts) chatMessage(m value) {
+	if present(m.get("tool_calls")) || m.get("role").str() == "tool" {
 		f.need("tools")
 	}
-	f.id(m.Get("audio"), "id", "messages.audio.id")
-	each(m.Get("content"), func(part gjson.Result) {
-		f.take(chatParts[part.Get("type").Str], "", "")
-		f.id(part.Get("file"), "file_id", "messages.content.file.file_id")
-	})
+	f.id(m.get("audio"), "id", "messages.audio.id")
+	for part := range m.get("content").elements {
+		f.take(chatParts[part.get("type").str()], "", "")
+		f.id(part.get("file"), "file_id", "messages.content.file.file_id")
+	}
 }
 
 // effort notes that the model is to reason.
-func (f *facts) effort(v gjson.Result) {
-	if v.Str != "" && v.Str != "none" {
+func (f *facts) effort(v value) {
+	if v.str() != "" && v.str() != "none" {
 		f.need("thinking")
 	}
 }
 
 // format notes that the answer is to be JSON.
-func (f *facts) format(v gjson.Result) {
-	if kind := v.Get("type").Str; kind == "json_schema" || kind == "json_object" {
+func (f *facts) format(v value) {
+	if kind := v.get("type").str(); kind == "json_schema" || kind == "json_object" {
 		f.need("structured_outputs")
 	}
 }
@@ -118,53 +116,59 @@ var responsesParts = map[string]trait{
 }
 
 // responses reads a Responses request (ResponseNewParams).
-func (f *facts) responses(root gjson.Result) {
-	members(root, func(key string, v gjson.Result) {
-		switch key {
+func (f *facts) responses(root value) {
+	for key, v := range root.members {
+		switch key := key.str(); key {
 		case "previous_response_id", "conversation", "prompt":
 			if present(v) {
-				f.bind(key, first(v.Str, v.Get("id").Str))
+				f.bind(key, first(v.str(), v.get("id").str()))
 			}
 		case "background":
-			if v.Type == gjson.True {
+			if v.isTrue() {
 				f.bind(key, "true")
 			}
 		case "reasoning":
-			f.effort(v.Get("effort"))
+			f.effort(v.get("effort"))
 		case "text":
-			f.format(v.Get("format"))
+			f.format(v.get("format"))
 		case "tools":
-			each(v, f.responsesTool)
+			for tool := range v.elements {
+				f.responsesTool(tool)
+			}
 		case "input":
-			each(v, f.responsesItem)
+			for item := range v.elements {
+				f.responsesItem(item)
+			}
 		}
-	})
+	}
 }
 
-func (f *facts) responsesTool(tool gjson.Result) {
-	kind := tool.Get("type").Str
+func (f *facts) responsesTool(tool value) {
+	kind := tool.get("type").str()
 	f.take(responsesTools[kind], "tools.type", kind)
 	f.id(tool, "container", "tools.container")
-	f.id(tool.Get("environment"), "container_id", "tools.environment.container_id")
-	each(tool.Get("vector_store_ids"), func(id gjson.Result) { f.bind("tools.vector_store_ids", id.Str) })
+	f.id(tool.get("environment"), "container_id", "tools.environment.container_id")
+	for id := range tool.get("vector_store_ids").elements {
+		f.bind("tools.vector_store_ids", id.str())
+	}
 }
 
 // responsesItem reads an item of the input; one without type and role is a reference ("type" is optional there).
-func (f *facts) responsesItem(item gjson.Result) {
-	kind := item.Get("type").Str
-	if kind == "" && item.Get("id").Type == gjson.String && !item.Get("role").Exists() {
+func (f *facts) responsesItem(item value) {
+	kind := item.get("type").str()
+	if kind == "" && item.get("id").isString() && !item.get("role").exists() {
 		kind = "item_reference"
 	}
 	f.take(responsesItems[kind], "input.type", kind)
-	f.responsesContent(item.Get("content"))
-	output := item.Get("output")
+	f.responsesContent(item.get("content"))
+	output := item.get("output")
 	f.responsesContent(output)
 	f.id(output, "file_id", "input.output.file_id")
 }
 
-func (f *facts) responsesContent(content gjson.Result) {
-	each(content, func(part gjson.Result) {
-		f.take(responsesParts[part.Get("type").Str], "", "")
+func (f *facts) responsesContent(content value) {
+	for part := range content.elements {
+		f.take(responsesParts[part.get("type").str()], "", "")
 		f.id(part, "file_id", "input.content.file_id")
-	})
+	}
 }

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/tidwall/gjson"
-
 	"understudy/pkg/config"
 )
 
@@ -145,7 +143,7 @@ func checkLimits(t *testing.T, q Request, target, first *config.Target, members 
 	}
 	for _, v := range values(got, "messages") {
 		var e editor
-		unthink(&e, gjson.Parse(v))
+		unthink(&e, parsed(t, v))
 		if len(e.edits) > 0 {
 			t.Fatalf("ForTarget() of %q leaves thinking in %s", q.body, v)
 		}

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
 )
@@ -35,33 +33,34 @@ var generation = []string{"generationConfig", "generation_config"}
 
 // planLimits leaves out what the model does not take, and caps its answer. Gemini's sampling parameters stand one level
 // deeper than those of others.
-func (r *Request) planLimits(p plan, l config.Limits) {
+func (r *Request) planLimits(p *plan, l config.Limits) {
 	inner := p
 	if r.route.api == classify.Gemini {
-		inner = plan{}
+		inner = &plan{}
 	}
 	if l.MaxOutput > 0 {
 		for _, name := range caps[r.route.api] {
-			inner[name] = change{inside: capped(l.MaxOutput)}
+			inner.put(name, change{inside: capped(l.MaxOutput)})
 		}
 	}
 	if l.MaxOutput > 0 && !r.limited() {
 		name := added[r.route.api]
-		inner[name] = change{inside: capped(l.MaxOutput), add: strconv.Itoa(l.MaxOutput)}
+		inner.put(name, change{inside: capped(l.MaxOutput), add: strconv.Itoa(l.MaxOutput)})
 	}
 	for _, name := range l.Drop {
-		p[name], inner[name] = change{drop: true}, change{drop: true}
+		p.put(name, change{drop: true})
+		inner.put(name, change{drop: true})
 	}
-	if r.route.api != classify.Gemini || len(inner) == 0 {
+	if r.route.api != classify.Gemini || len(*inner) == 0 {
 		return
 	}
 	for _, name := range generation {
-		if !p[name].drop {
-			p[name] = change{inside: func(e *editor, v gjson.Result) { e.object(v, inner) }}
+		if !p.of(name).drop {
+			p.put(name, change{inside: func(e *editor, v value) { e.object(v, *inner) }})
 		}
 	}
-	if l.MaxOutput > 0 && !r.root().Get(generation[0]).Exists() && !r.root().Get(generation[1]).Exists() {
-		p[generation[0]] = change{add: `{"maxOutputTokens":` + strconv.Itoa(l.MaxOutput) + `}`}
+	if l.MaxOutput > 0 && !r.root().get(generation[0]).exists() && !r.root().get(generation[1]).exists() {
+		p.put(generation[0], change{add: `{"maxOutputTokens":` + strconv.Itoa(l.MaxOutput) + `}`})
 	}
 }
 
@@ -72,16 +71,16 @@ func (r *Request) limited() bool {
 }
 
 // capped lowers a number to most.
-func capped(most int) func(*editor, gjson.Result) {
-	return func(e *editor, v gjson.Result) {
-		if v.Type == gjson.Number && v.Num > float64(most) {
+func capped(most int) func(*editor, value) {
+	return func(e *editor, v value) {
+		if v.isNumber() && v.num() > float64(most) {
 			e.replace(v, strconv.Itoa(most))
 		}
 	}
 }
 
 // betas says anthropic-beta where the platform wants it, without what the model lacks.
-func (r *Request) betas(rw *Rewrite, p plan, t *config.Target, w wire) {
+func (r *Request) betas(rw *Rewrite, p *plan, t *config.Target, w wire) {
 	if r.route.api != classify.AnthropicMessages {
 		return
 	}
@@ -92,7 +91,7 @@ func (r *Request) betas(rw *Rewrite, p plan, t *config.Target, w wire) {
 		rw.Remove = append(rw.Remove, betaHeader)
 		if len(kept) > 0 {
 			list, _ := json.Marshal(kept) // strings always marshal
-			p["anthropic_beta"] = set(string(list))
+			p.put("anthropic_beta", set(string(list)))
 		}
 	case slices.Equal(asked, kept):
 	case len(kept) == 0:

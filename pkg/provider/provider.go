@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidwall/gjson"
-
 	"understudy/pkg/classify"
 	"understudy/pkg/config"
 )
@@ -69,9 +67,9 @@ func ForTarget(t, first *config.Target, q Request) (Rewrite, error) {
 	}
 	rw.Answer = w.answer
 	rw.Set = append(rw.Set, Header{"accept-encoding", "identity"})
-	p := plan{}
-	q.headers(&rw, p, t, w)
-	q.members(p, t, first, w)
+	var p plan
+	q.headers(&rw, &p, t, w)
+	q.members(&p, t, first, w)
 	if body, changed := q.edited(p); changed {
 		rw.Body = body
 		rw.Remove = append(rw.Remove, "content-encoding")
@@ -80,7 +78,7 @@ func ForTarget(t, first *config.Target, q Request) (Rewrite, error) {
 }
 
 // headers changes the request's headers, and the members of the body that some of them become.
-func (r *Request) headers(rw *Rewrite, p plan, t *config.Target, w wire) {
+func (r *Request) headers(rw *Rewrite, p *plan, t *config.Target, w wire) {
 	if t.Provider.Platform == config.Azure {
 		rw.Remove = append(rw.Remove, notAzures...)
 	}
@@ -89,32 +87,32 @@ func (r *Request) headers(rw *Rewrite, p plan, t *config.Target, w wire) {
 	}
 	if w.version != "" {
 		rw.Remove = append(rw.Remove, versionHeader)
-		p["anthropic_version"] = change{add: quoted(w.version)} // what the client says in the body stays
+		p.put("anthropic_version", change{add: quoted(w.version)}) // what the client says in the body stays
 	}
 	if profile := r.header.Get(profileHeader); w.profile && profile != "" {
 		rw.Remove = append(rw.Remove, profileHeader)
-		p["user_profile_id"] = change{add: quoted(profile)}
+		p.put("user_profile_id", change{add: quoted(profile)})
 	}
 	r.betas(rw, p, t, w)
 	r.tierHeader(rw, t, w.tiers)
 }
 
 // members plans what becomes of the body.
-func (r *Request) members(p plan, t, first *config.Target, w wire) {
+func (r *Request) members(p *plan, t, first *config.Target, w wire) {
 	switch {
 	case r.route.api == classify.Gemini:
 	case w.inPath:
-		p["model"] = change{drop: true}
+		p.put("model", change{drop: true})
 	default:
 		// A request that names no model is left to the provider's own complaint.
-		p["model"] = change{inside: func(e *editor, v gjson.Result) {
-			if v.Type != gjson.String || v.Str != t.Model {
+		p.put("model", change{inside: func(e *editor, v value) {
+			if !v.isString() || v.str() != t.Model {
 				e.replace(v, quoted(t.Model))
 			}
-		}}
+		}})
 	}
 	for _, name := range w.drop {
-		p[name] = change{drop: true}
+		p.put(name, change{drop: true})
 	}
 	r.planTiers(p, t, w.tiers)
 	r.planHistory(p, t, first)

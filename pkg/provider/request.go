@@ -1,14 +1,10 @@
 package provider
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
-
-	"github.com/tidwall/gjson"
 
 	"understudy/pkg/classify"
 )
@@ -41,6 +37,7 @@ type Request struct {
 	speed    string // Anthropic's
 	standard bool   // no tier is asked for, whatever the client and the target say
 	body     []byte
+	doc      *document // of the body; nil when that is broken, or gone
 	decoded  bool
 	facts    *facts // once they were looked for
 }
@@ -61,14 +58,16 @@ func Read(in Incoming, limit int64) (Request, error) {
 	if err != nil {
 		return Request{}, err
 	}
-	if deep(plain) {
-		return Request{}, ErrDeep
-	}
-	if !gjson.ValidBytes(plain) || !gjson.Parse(text(plain)).IsObject() {
+	doc, err := scan(plain)
+	switch {
+	case err == errBroken, err == nil && !doc.root().isObject():
 		return r, nil
+	case err != nil:
+		return Request{}, err
 	}
-	r.Broken, r.body, r.decoded = false, plain, encoding != "" && encoding != "identity"
-	return r, r.readMembers()
+	r.Broken, r.body, r.doc, r.decoded = false, plain, doc, encoding != "" && encoding != "identity"
+	r.readMembers()
+	return r, nil
 }
 
 // asksForEvents says that a query asks Google for server-sent events: "alt=sse".
@@ -86,82 +85,31 @@ func (r *Request) Asked() string {
 	return path
 }
 
-// readMembers reads the top-level members. Str is "" for what is not a string.
-func (r *Request) readMembers() error {
-	n := 0
-	r.root().ForEach(func(key, value gjson.Result) bool {
-		r.member(key.Str, value)
-		n++
-		return n <= maxMembers
-	})
-	if n > maxMembers {
-		return ErrMany
-	}
-	return nil
-}
-
-func (r *Request) member(key string, value gjson.Result) {
+// readMembers reads the top-level members.
+func (r *Request) readMembers() {
 	gemini := r.route.api == classify.Gemini
-	switch {
-	case key == "model" && !gemini:
-		r.Model = strings.Clone(value.Str)
-	case key == "stream" && !gemini:
-		r.Stream = value.Type == gjson.True
-	case key == "service_tier", key == "serviceTier" && gemini:
-		r.tier = strings.Clone(value.Str)
-	case key == "speed":
-		r.speed = strings.Clone(value.Str)
-	case key == "stream_options":
-		r.Usage = value.Get("include_usage").Type == gjson.True
+	for key, v := range r.root().members {
+		switch key := key.str(); {
+		case key == "model" && !gemini:
+			r.Model = strings.Clone(v.str())
+		case key == "stream" && !gemini:
+			r.Stream = v.isTrue()
+		case key == "service_tier", key == "serviceTier" && gemini:
+			r.tier = strings.Clone(v.str())
+		case key == "speed":
+			r.speed = strings.Clone(v.str())
+		case key == "stream_options":
+			r.Usage = v.get("include_usage").isTrue()
+		}
 	}
 }
 
 // root is the body, a JSON object; a broken one has no members.
-func (r *Request) root() gjson.Result {
-	if r.Broken {
-		return gjson.Result{}
+func (r *Request) root() value {
+	if r.doc == nil {
+		return value{}
 	}
-	return gjson.Parse(text(r.body))
-}
-
-// maxMembers bounds the top-level members: the APIs know less than 50.
-const maxMembers = 256
-
-// maxDepth is the nesting that encoding/json reads, too.
-const maxDepth = 10_000
-
-// deep reports nesting beyond maxDepth in JSON text. It has to be known before anything reads the text by
-// recursion: a body of brackets would exhaust the stack, which ends the process.
-func deep(text []byte) bool {
-	depth := 0
-	for i := 0; i < len(text); i++ {
-		switch text[i] {
-		case '"':
-			i += stringLen(text[i+1:])
-		case '{', '[':
-			if depth++; depth > maxDepth {
-				return true
-			}
-		case '}', ']':
-			depth--
-		}
-	}
-	return false
-}
-
-// stringLen is the length of the JSON string at the start of text, with its closing quote; its opening one is gone.
-func stringLen(text []byte) int {
-	for at := 0; ; {
-		quote := bytes.IndexByte(text[at:], '"')
-		if quote < 0 {
-			return len(text)
-		}
-		inner := text[:at+quote]
-		at += quote + 1
-		if backslashes := len(inner) - len(bytes.TrimRight(inner, `\`)); backslashes%2 == 0 {
-			return at
-		}
-	}
+	return r.doc.root()
 }
 
 // edited is the body with a plan carried out, and whether it differs from what the client sent.
@@ -184,12 +132,10 @@ func (r *Request) Tier() string { return r.tier }
 func (r *Request) Plain() []byte { return r.body }
 
 // Drop lets go of the body once it is on its way.
-func (r *Request) Drop() { r.body = nil }
+func (r *Request) Drop() { r.body, r.doc = nil, nil }
 
-// Errors of Read. Their text may be shown to the client.
+// Errors of Read, beside ErrMany and ErrDeep. Their text may be shown to the client.
 var (
 	ErrTooLarge = errors.New("the request body is too large once decompressed")
 	ErrEncoding = errors.New("the request body does not decompress")
-	ErrMany     = fmt.Errorf("the request body has more than %d top-level fields", maxMembers)
-	ErrDeep     = fmt.Errorf("the request body nests deeper than %d levels", maxDepth)
 )

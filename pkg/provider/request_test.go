@@ -217,13 +217,3 @@ func TestBodiesThatDoNotUnfoldAsTheyShould(t *testing.T) {
 		})
 	}
 }
-
-func BenchmarkRead(b *testing.B) {
-	body := []byte(`{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat(`a line of a prompt, \"quoted\"\n`, 1<<15) + `"}]}`)
-	b.SetBytes(int64(len(body)))
-	for b.Loop() {
-		if _, err := packed(body, "", 32<<20); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

@@ -3,6 +3,8 @@ package provider
 import (
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 func TestHowLargeARequestIs(t *testing.T) {
@@ -36,4 +38,34 @@ func TestHowLargeARequestIs(t *testing.T) {
 			}
 		})
 	}
+}
+
+// textBytes counts byte by byte.
+func textBytes(body []byte) int64 {
+	total, run := int64(len(body)), int64(0)
+	for _, c := range body {
+		if strings.IndexByte("+/-_=", c) >= 0 || c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'z' {
+			run++
+			continue
+		}
+		if run >= longRun {
+			total -= run
+		}
+		run = 0
+	}
+	return total
+}
+
+func TestEveryLongRunIsFound(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		length := rapid.OneOf(rapid.IntRange(0, 3), rapid.IntRange(longRun-2, longRun+2), rapid.IntRange(0, 4*longRun))
+		var body []byte
+		for _, n := range rapid.SliceOfN(length, 0, 8).Draw(t, "runs") {
+			body = append(append(body, strings.Repeat("A", n)...), rapid.SampledFrom([]string{" ", `"`, ""}).Draw(t, "gap")...)
+		}
+		q := Request{body: body}
+		if got, want := q.TextBytes(), textBytes(body); got != want {
+			t.Fatalf("TextBytes() of %d bytes = %d, want %d", len(body), got, want)
+		}
+	})
 }

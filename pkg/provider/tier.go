@@ -76,7 +76,7 @@ func (r *Request) asked(t *config.Target, f tierFields) (tier, speed string) {
 }
 
 // planTiers has the body ask for what t and the client ask for. What nobody changes keeps its bytes.
-func (r *Request) planTiers(p plan, t *config.Target, f tierFields) {
+func (r *Request) planTiers(p *plan, t *config.Target, f tierFields) {
 	tier, speed := r.asked(t, f)
 	if f.header != "" && t.Tier != "" {
 		tier = "" // the header says it
@@ -85,15 +85,15 @@ func (r *Request) planTiers(p plan, t *config.Target, f tierFields) {
 		switch {
 		case name == "" || !changed:
 		case value == "":
-			p[name] = change{drop: true}
+			p.put(name, change{drop: true})
 		default:
-			p[name] = set(quoted(value))
+			p.put(name, set(quoted(value)))
 		}
 	}
 	put(f.tier, tier, t.Tier != "" || r.standard || tier != r.tier)
 	put(f.speed, speed, t.Speed != "" || r.standard)
-	if _, ok := p["serviceTier"]; ok { // proto JSON takes both spellings
-		p["service_tier"] = change{drop: true}
+	if p.has("serviceTier") { // proto JSON takes both spellings
+		p.put("service_tier", change{drop: true})
 	}
 }
 
