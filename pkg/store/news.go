@@ -3,10 +3,7 @@ package store
 import (
 	"bytes"
 	"context"
-	"errors"
 	"sync/atomic"
-
-	"github.com/nats-io/nats.go"
 )
 
 type news struct {
@@ -58,7 +55,7 @@ type subscription struct {
 	subject string
 	f       func(data []byte)
 	stopped atomic.Bool
-	current atomic.Pointer[nats.Subscription]
+	current atomic.Pointer[inbox]
 }
 
 // Subscribe calls f, one call at a time, with each piece of news under subject, while the store is up. f must return
@@ -78,28 +75,26 @@ func (s *Store) Subscribe(subject string, f func(data []byte)) (stop func()) {
 
 // begin subscribes in a session. The caller holds the store's mu.
 func (sub *subscription) begin(ses *session) error {
-	ns, err := ses.nc.SubscribeSync(sub.subject)
+	in, err := listen(ses.nc, sub.subject)
 	if err != nil {
 		return err
 	}
-	sub.current.Store(ns)
-	ses.wg.Go(func() { sub.listen(ses.ctx, ns) })
+	sub.current.Store(in)
+	ses.wg.Go(func() { sub.hear(ses.ctx, in) })
 	return nil
 }
 
-func (sub *subscription) listen(ctx context.Context, ns *nats.Subscription) {
+func (sub *subscription) hear(ctx context.Context, in *inbox) {
+	defer in.stop()
 	for counted := 0; ; {
-		m, err := ns.NextMsgWithContext(ctx)
-		switch {
-		case errors.Is(err, nats.ErrSlowConsumer):
-			lost, _ := ns.Dropped()
-			sub.store.dropped.Add(uint64(lost - counted))
-			counted = lost
-		case err != nil || sub.stopped.Load():
+		m, err := in.take(ctx)
+		if err != nil || sub.stopped.Load() {
 			return
-		default:
-			sub.f(m.Data)
 		}
+		lost := in.dropped()
+		sub.store.dropped.Add(uint64(lost - counted))
+		counted = lost
+		sub.f(m.Data)
 	}
 }
 
@@ -108,7 +103,7 @@ func (sub *subscription) stop() {
 	sub.store.mu.Lock()
 	delete(sub.store.subs, sub)
 	sub.store.mu.Unlock()
-	if ns := sub.current.Load(); ns != nil {
-		ns.Unsubscribe() // Its session may be over: then it is gone anyway.
+	if in := sub.current.Load(); in != nil {
+		in.stop()
 	}
 }

@@ -144,7 +144,7 @@ func (w *watch) tell(e Entry) {
 type cursor struct {
 	bucket    *Bucket
 	ses       *session
-	sub       *nats.Subscription
+	in        *inbox
 	keysOnly  bool   // the values are left out
 	delivered uint64 // messages so far, as the server counts them
 	initial   uint64 // messages that were there when the cursor was made
@@ -167,19 +167,19 @@ func (b *Bucket) follow(ctx context.Context, h *handle, cfg jetstream.ConsumerCo
 	cfg.Replicas = 1
 	cfg.FlowControl = true
 	cfg.IdleHeartbeat = heartbeat
-	sub, err := h.ses.nc.SubscribeSync(cfg.DeliverSubject)
+	in, err := listen(h.ses.nc, cfg.DeliverSubject)
 	if err != nil {
 		return nil, err
 	}
 	consumer, err := h.stream.CreatePushConsumer(ctx, cfg)
 	if err != nil {
-		sub.Unsubscribe()
+		in.stop()
 		return nil, err
 	}
 	info := consumer.CachedInfo()
 	initial := info.NumPending + info.Delivered.Consumer
 	return &cursor{
-		bucket: b, ses: h.ses, sub: sub, keysOnly: cfg.HeadersOnly, initial: initial, caughtUp: initial == 0, barrier: barrier,
+		bucket: b, ses: h.ses, in: in, keysOnly: cfg.HeadersOnly, initial: initial, caughtUp: initial == 0, barrier: barrier,
 	}, nil
 }
 
@@ -197,7 +197,7 @@ func (b *Bucket) barrier(ctx context.Context, h *handle) (uint64, error) {
 }
 
 // stop ends the cursor; the server removes its own half when nobody listens any more.
-func (c *cursor) stop() { c.sub.Unsubscribe() }
+func (c *cursor) stop() { c.in.stop() }
 
 // current says that all values that were there at the beginning have been read.
 func (c *cursor) current() bool { return c.caughtUp && c.last >= c.barrier }
@@ -206,7 +206,7 @@ func (c *cursor) current() bool { return c.caughtUp && c.last >= c.barrier }
 func (c *cursor) next(ctx context.Context) (e Entry, ok bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, heartbeatsMissed*heartbeat)
 	defer cancel()
-	m, err := c.sub.NextMsgWithContext(ctx)
+	m, err := c.in.take(ctx)
 	if err != nil {
 		return Entry{}, false, err
 	}
