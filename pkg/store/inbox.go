@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"sync"
 
 	"github.com/nats-io/nats.go"
 )
@@ -16,13 +17,13 @@ const inboxHolds = nats.DefaultMaxChanLen
 type inbox struct {
 	sub     *nats.Subscription
 	next    chan *nats.Msg
-	stopped context.Context
-	end     context.CancelFunc
+	stopped chan struct{}
+	end     func() // closes stopped
 }
 
 func listen(nc *nats.Conn, subject string) (_ *inbox, err error) {
-	in := &inbox{next: make(chan *nats.Msg)}
-	in.stopped, in.end = context.WithCancel(context.Background())
+	in := &inbox{next: make(chan *nats.Msg), stopped: make(chan struct{})}
+	in.end = sync.OnceFunc(func() { close(in.stopped) })
 	if in.sub, err = nc.Subscribe(subject, in.put); err == nil {
 		err = in.sub.SetPendingLimits(inboxHolds, nats.DefaultSubPendingBytesLimit)
 	}
@@ -36,7 +37,7 @@ func listen(nc *nats.Conn, subject string) (_ *inbox, err error) {
 func (in *inbox) put(m *nats.Msg) {
 	select {
 	case in.next <- m:
-	case <-in.stopped.Done():
+	case <-in.stopped:
 	}
 }
 
@@ -45,16 +46,16 @@ func (in *inbox) take(ctx context.Context) (*nats.Msg, error) {
 	select {
 	case m := <-in.next:
 		return m, nil
-	case <-in.stopped.Done():
-		return nil, context.Cause(in.stopped)
+	case <-in.stopped:
+		return nil, nats.ErrBadSubscription
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// dropped is how many messages have found no room so far.
+// dropped is how many messages have found no room so far; less when the subscription is over.
 func (in *inbox) dropped() int {
-	n, _ := in.sub.Dropped() // the error says that the subscription is over
+	n, _ := in.sub.Dropped()
 	return n
 }
 

@@ -91,7 +91,7 @@ func (sub *subscription) hear(ctx context.Context, in *inbox) {
 		if err != nil || sub.stopped.Load() {
 			return
 		}
-		lost := in.dropped()
+		lost := max(counted, in.dropped())
 		sub.store.dropped.Add(uint64(lost - counted))
 		counted = lost
 		sub.f(m.Data)
