@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"log/slog"
 	"time"
 
 	"understudy/pkg/config"
@@ -23,7 +22,8 @@ func serve(ctx context.Context, args []string, io std) error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewJSONHandler(io.err, nil))
+	log, flush := newJournal(io.err)
+	defer flush()
 	a, err := newApp(cfg, log)
 	if err != nil {
 		return err

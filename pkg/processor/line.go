@@ -25,7 +25,8 @@ func (r *Record) log(ctx context.Context, log *slog.Logger) {
 		return
 	}
 	v := &r.Verdict
-	l := append(make(line, 0, 56),
+	var room [56]slog.Attr
+	l := append(line(room[:0]),
 		slog.String("id", word(r.ID)),
 		slog.String("request_id", word(r.RequestID)),
 		slog.String("key", word(r.Key)),
@@ -51,54 +52,60 @@ func (r *Record) log(ctx context.Context, log *slog.Logger) {
 		slog.String("replica", r.Replica),
 		slog.String("config", r.Config),
 	)
-	l.since("sent_ms", r.Start, r.Sent)
-	l.since("first_content_ms", r.Start, r.Content)
-	l.since("committed_ms", r.Start, r.Committed)
-	l.number("provider_status", int64(v.Status))
-	l.number("input_tokens", v.Usage.Input)
-	l.number("output_tokens", v.Usage.Output)
-	l.number("cache_read_tokens", v.Usage.CacheRead)
-	l.number("cache_write_tokens", v.Usage.CacheWrite)
-	l.number("reasoning_tokens", v.Usage.Reasoning)
-	l.truth("cost_estimated", r.Cost.Estimated || r.Cost.Assumed)
-	l.text("model", v.Model)
-	l.text("asked_tier", v.AskedTier)
-	l.text("served_tier", v.ServedTier)
-	l.truth("downgraded", v.Downgraded)
-	l.text("degraded", r.Label)
-	l.truth("replayed", r.Replayed)
-	l.text("fault", r.Fault)
-	l.number("client_retry", int64(r.ClientRetry))
-	l.text("trace_id", r.Trace.String())
-	l.past(r)
-	log.LogAttrs(ctx, level, "exchange", l...)
+	l = l.since("sent_ms", r.Start, r.Sent)
+	l = l.since("first_content_ms", r.Start, r.Content)
+	l = l.since("committed_ms", r.Start, r.Committed)
+	l = l.number("provider_status", int64(v.Status))
+	l = l.number("input_tokens", v.Usage.Input)
+	l = l.number("output_tokens", v.Usage.Output)
+	l = l.number("cache_read_tokens", v.Usage.CacheRead)
+	l = l.number("cache_write_tokens", v.Usage.CacheWrite)
+	l = l.number("reasoning_tokens", v.Usage.Reasoning)
+	l = l.truth("cost_estimated", r.Cost.Estimated || r.Cost.Assumed)
+	l = l.text("model", v.Model)
+	l = l.text("asked_tier", v.AskedTier)
+	l = l.text("served_tier", v.ServedTier)
+	l = l.truth("downgraded", v.Downgraded)
+	l = l.text("degraded", r.Label)
+	l = l.truth("replayed", r.Replayed)
+	l = l.text("fault", r.Fault)
+	l = l.number("client_retry", int64(r.ClientRetry))
+	l = l.text("trace_id", r.Trace.String())
+	l = l.past(r)
+	record := slog.NewRecord(time.Now(), level, "exchange", 0) // where in the code it was said is not asked for
+	record.AddAttrs(l...)
+	_ = log.Handler().Handle(ctx, record) // as the logger itself would
 }
 
 // line are the parts of a log line.
 type line []slog.Attr
 
-func (l *line) text(key, value string) {
+func (l line) text(key, value string) line {
 	if value != "" {
-		*l = append(*l, slog.String(key, word(value)))
+		l = append(l, slog.String(key, word(value)))
 	}
+	return l
 }
 
-func (l *line) number(key string, n int64) {
+func (l line) number(key string, n int64) line {
 	if n != 0 {
-		*l = append(*l, slog.Int64(key, n))
+		l = append(l, slog.Int64(key, n))
 	}
+	return l
 }
 
-func (l *line) truth(key string, is bool) {
+func (l line) truth(key string, is bool) line {
 	if is {
-		*l = append(*l, slog.Bool(key, true))
+		l = append(l, slog.Bool(key, true))
 	}
+	return l
 }
 
-func (l *line) since(key string, start, at time.Time) {
+func (l line) since(key string, start, at time.Time) line {
 	if !at.IsZero() {
-		*l = append(*l, slog.Int64(key, at.Sub(start).Milliseconds()))
+		l = append(l, slog.Int64(key, at.Sub(start).Milliseconds()))
 	}
+	return l
 }
 
 // pastLine is an earlier attempt in the line of its exchange.
@@ -116,9 +123,9 @@ type pastLine struct {
 	CostUSD   float64 `json:"cost_usd,omitempty"`
 }
 
-func (l *line) past(r *Record) {
+func (l line) past(r *Record) line {
 	if len(r.Past) == 0 {
-		return
+		return l
 	}
 	from := max(0, len(r.Past)-linePast)
 	said := make([]pastLine, 0, linePast)
@@ -130,8 +137,7 @@ func (l *line) past(r *Record) {
 			TookMS: p.At.Sub(p.Sent).Milliseconds(), CostUSD: p.CostUSD,
 		})
 	}
-	*l = append(*l, slog.Any("past", said))
-	l.number("past_left_out", int64(from))
+	return append(l, slog.Any("past", said)).number("past_left_out", int64(from))
 }
 
 func word(s string) string { return clip(s, lineWord) }

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	// logWait is how long a line waits for others that can be written with it, and what a process that is killed may not
+	// have written.
+	logWait = 100 * time.Millisecond
+	// logHeld is how many bytes wait at most.
+	logHeld = 64 << 10
+)
+
+// journal is the log of a service. A line for each exchange that went well is written with others; what went wrong is
+// written at once, after all that came before.
+type journal struct {
+	slog.Handler
+	lines *waiting
+}
+
+// newJournal writes to out, and what is left when flush is called.
+func newJournal(out io.Writer) (_ *slog.Logger, flush func()) {
+	l := &waiting{out: out}
+	return slog.New(&journal{slog.NewJSONHandler(l, nil), l}), l.flush
+}
+
+func (j *journal) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		defer j.lines.flush()
+	}
+	return j.Handler.Handle(ctx, r)
+}
+
+func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &journal{j.Handler.WithAttrs(attrs), j.lines}
+}
+
+func (j *journal) WithGroup(name string) slog.Handler {
+	return &journal{j.Handler.WithGroup(name), j.lines}
+}
+
+// waiting are lines that are not written yet.
+//
+// Concurrency: safe for all.
+type waiting struct {
+	out io.Writer
+
+	mu   sync.Mutex // guards held, and writing
+	held []byte
+}
+
+func (l *waiting) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.held) == 0 {
+		time.AfterFunc(logWait, l.flush)
+	}
+	l.held = append(l.held, line...)
+	if len(l.held) >= logHeld {
+		l.writeLocked()
+	}
+	return len(line), nil
+}
+
+func (l *waiting) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.writeLocked()
+}
+
+// writeLocked writes what is held. Caller must hold mu.
+func (l *waiting) writeLocked() {
+	if len(l.held) == 0 {
+		return
+	}
+	_, _ = l.out.Write(l.held) // whom could be told?
+	l.held = l.held[:0]
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// pages keeps each write by itself.
+type pages []string
+
+func (p *pages) Write(b []byte) (int, error) {
+	*p = append(*p, string(b))
+	return len(b), nil
+}
+
+func TestALineWaitsForOthersUnlessSomethingIsWrong(t *testing.T) {
+	for name, row := range map[string]struct {
+		log  func(log *slog.Logger)
+		want []string // what each write holds, by the messages
+	}{
+		"nothing is said": {func(*slog.Logger) {}, nil},
+		"several in a moment": {func(log *slog.Logger) {
+			log.Info("a")
+			log.With("k", 1).WithGroup("g").Info("b")
+		}, []string{"a b"}},
+		"one later than the other": {func(log *slog.Logger) {
+			log.Info("a")
+			time.Sleep(2 * logWait)
+			log.Info("b")
+		}, []string{"a", "b"}},
+		"something is wrong": {func(log *slog.Logger) {
+			log.Info("a")
+			log.With("k", 1).Warn("b")
+			log.Info("c")
+		}, []string{"a b", "c"}},
+		"more than may wait": {func(log *slog.Logger) {
+			log.Info("a", "text", strings.Repeat("x", logHeld))
+			log.Info("b")
+		}, []string{"a", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var wrote pages
+				log, flush := newJournal(&wrote)
+				row.log(log)
+				time.Sleep(2 * logWait)
+				flush()
+				var got []string
+				for _, p := range wrote {
+					got = append(got, strings.Join(messagesIn(p), " "))
+				}
+				if strings.Join(got, "|") != strings.Join(row.want, "|") {
+					t.Errorf("the writes held %q, want %q", got, row.want)
+				}
+			})
+		})
+	}
+}
+
+func TestTheLastLinesAreWrittenAtTheEnd(t *testing.T) {
+	var wrote pages
+	log, flush := newJournal(&wrote)
+	log.Info("a")
+	flush()
+	if len(wrote) != 1 {
+		t.Errorf("writes = %q, want one", wrote)
+	}
+}
+
+// messagesIn are the messages of JSON lines.
+func messagesIn(page string) (all []string) {
+	for line := range strings.Lines(page) {
+		_, rest, _ := strings.Cut(line, `"msg":"`)
+		message, _, _ := strings.Cut(rest, `"`)
+		all = append(all, message)
+	}
+	return all
+}
