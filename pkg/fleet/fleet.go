@@ -20,6 +20,8 @@ import (
 const (
 	// beat is how often a replica looks for what is new. An opening reaches the others within about two of it.
 	beat = 20 * time.Millisecond
+	// beatAlone is how often a replica looks that has nobody to tell.
+	beatAlone = 100 * time.Millisecond
 	// patience bounds what the loop waits for the store at a time.
 	patience = time.Second
 
@@ -114,7 +116,11 @@ func (f *Fleet) Stop() {
 }
 
 func (f *Fleet) loop(ctx context.Context) {
-	tick := time.NewTicker(beat)
+	every := beat
+	if f.o.Alone {
+		every = beatAlone
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {

@@ -65,7 +65,7 @@ func TestASingleNodeThatWasKilledTriesAgainAtOnce(t *testing.T) {
 			first.kill()
 			p.is(breaker.Success, 0)
 			again := start(t, "again", w.node(), s, p, alone)
-			time.Sleep(few)
+			time.Sleep(few / beat * beatAlone)
 			if !probe && !again.call(breaker.Success) {
 				t.Error("the first request after the restart does not pass, want that it is the trial")
 			}

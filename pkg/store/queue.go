@@ -173,8 +173,9 @@ func (q *Queue) next(ctx context.Context, h *handle, token string) (jetstream.Ms
 		return nil, err
 	}
 	o := []jetstream.FetchOpt{jetstream.FetchContext(ctx)}
-	if deadline, _ := ctx.Deadline(); time.Until(deadline) > heartbeatsMissed*heartbeat {
-		o = append(o, jetstream.FetchHeartbeat(heartbeat))
+	beat := q.store.heartbeat()
+	if deadline, _ := ctx.Deadline(); time.Until(deadline) > heartbeatsMissed*beat {
+		o = append(o, jetstream.FetchHeartbeat(beat))
 	}
 	return consumer.Next(o...)
 }

@@ -18,6 +18,8 @@ const (
 	// dies with the node that holds it, and nobody says so.
 	heartbeat        = time.Second
 	heartbeatsMissed = 3
+	// heartbeatInside is that of a server in this process, whose end is known anyway: each one wakes a dozen goroutines.
+	heartbeatInside = 10 * time.Second
 	// rewatch is the pause before a watch that broke begins again.
 	rewatch = 100 * time.Millisecond
 
@@ -166,7 +168,7 @@ func (b *Bucket) follow(ctx context.Context, h *handle, cfg jetstream.ConsumerCo
 	cfg.MemoryStorage = true
 	cfg.Replicas = 1
 	cfg.FlowControl = true
-	cfg.IdleHeartbeat = heartbeat
+	cfg.IdleHeartbeat = b.store.heartbeat()
 	in, err := listen(h.ses.nc, cfg.DeliverSubject)
 	if err != nil {
 		return nil, err
@@ -181,6 +183,13 @@ func (b *Bucket) follow(ctx context.Context, h *handle, cfg jetstream.ConsumerCo
 	return &cursor{
 		bucket: b, ses: h.ses, in: in, keysOnly: cfg.HeadersOnly, initial: initial, caughtUp: initial == 0, barrier: barrier,
 	}, nil
+}
+
+func (s *Store) heartbeat() time.Duration {
+	if s.opt.Dir != "" {
+		return heartbeatInside
+	}
+	return heartbeat
 }
 
 // barrier makes a revision that is newer than every write acknowledged so far. Among several nodes the cursor may be on
@@ -204,7 +213,7 @@ func (c *cursor) current() bool { return c.caughtUp && c.last >= c.barrier }
 
 // next waits for a message. ok is false for one that is no entry.
 func (c *cursor) next(ctx context.Context) (e Entry, ok bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, heartbeatsMissed*heartbeat)
+	ctx, cancel := context.WithTimeout(ctx, heartbeatsMissed*c.bucket.store.heartbeat())
 	defer cancel()
 	m, err := c.in.take(ctx)
 	if err != nil {

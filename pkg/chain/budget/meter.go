@@ -31,8 +31,10 @@ var (
 )
 
 const (
-	// beat is how often the loop looks for accounts that have something to tell the store.
-	beat = 100 * time.Millisecond
+	// beat is how often the loop looks for accounts that have something to tell the store, and beatIdle whether there are
+	// any.
+	beat     = 100 * time.Millisecond
+	beatIdle = time.Second
 	// patience bounds one exchange with the store, its repetitions included.
 	patience = time.Second
 	// abreast is how many of them the loop has going at once.
@@ -323,9 +325,18 @@ func (m *Meter) run(ctx context.Context) {
 		case <-m.changes:
 		case <-tick.C:
 			m.look(ctx)
+			tick.Reset(m.pause())
 		}
 		m.tell()
 	}
+}
+
+// pause is the time until the next look.
+func (m *Meter) pause() time.Duration {
+	if m.count.Load() == 0 {
+		return beatIdle
+	}
+	return beat
 }
 
 // look has the accounts that need it speak with the store, and drops those that nobody uses.
