@@ -152,7 +152,8 @@ func (s *suite) interleave(ctx context.Context, w *world, load workload, from, t
 		s.round(ctx, w, stack, load.warmUp())
 	}
 	for round := from; round <= to; round++ {
-		for _, stack := range all {
+		for turn := range all { // each variant comes first, and last, as often as another: what ran before leaves its traces
+			stack := all[(turn+round)%len(all)]
 			r := s.round(ctx, w, stack, load)
 			if err := cmp.Or(ctx.Err(), stack.whole()); err != nil {
 				return err

@@ -23,11 +23,11 @@ type workload struct {
 func workloads() []workload {
 	const ms, second = time.Millisecond, time.Second
 	return []workload{
-		{Name: "json-small", Says: "one client, small prompt, whole answer", Prompt: 200, Clients: 1, Peers: true, Rounds: 8, Lasts: 4 * second},
-		{Name: "json-100k", Says: "one client, 100 KB prompt, whole answer", Prompt: 100_000, Clients: 1, Peers: true, Rounds: 8, Lasts: 4 * second},
+		{Name: "json-small", Says: "one client, small prompt, whole answer", Prompt: 200, Clients: 1, Peers: true, Rounds: 18, Lasts: 2 * second},
+		{Name: "json-100k", Says: "one client, 100 KB prompt, whole answer", Prompt: 100_000, Clients: 1, Peers: true, Rounds: 18, Lasts: 2 * second},
 		{Name: "json-8m", Says: "one client, 8 MB prompt, whole answer", Prompt: 8_000_000, Clients: 1, Rounds: 4, Lasts: 4 * second},
-		{Name: "stream-20", Says: "4 clients, streams of 20 events, 5 ms apart", Prompt: 1000, Script: script{Events: 20, Interval: 5 * ms}, Clients: 4, Rounds: 6, Lasts: 4 * second},
-		{Name: "stream-200", Says: "10 clients, streams of 200 events, 5 ms apart", Prompt: 1000, Script: script{Events: 200, Interval: 5 * ms}, Clients: 10, Peers: true, Rounds: 6, Lasts: 4 * second},
+		{Name: "stream-20", Says: "4 clients, streams of 20 events, 5 ms apart", Prompt: 1000, Script: script{Events: 20, Interval: 5 * ms}, Clients: 4, Rounds: 12, Lasts: 2 * second},
+		{Name: "stream-200", Says: "10 clients, streams of 200 events, 5 ms apart", Prompt: 1000, Script: script{Events: 200, Interval: 5 * ms}, Clients: 10, Peers: true, Rounds: 10, Lasts: 3 * second},
 		{Name: "stream-2000", Says: "4 clients, streams of 2,000 events, 2 ms apart", Prompt: 1000, Script: script{Events: 2000, Interval: 2 * ms}, Clients: 4, Rounds: 3, Lasts: 4 * second},
 		{Name: "throughput", Says: "32 clients, small prompt, whole answer, as fast as it goes", Prompt: 200, Clients: 32, Peers: true, Rounds: 6, Lasts: 4 * second},
 		{Name: "fail-10", Says: "4 clients, small prompt, 10 % of the primary's answers fail", Prompt: 200, Script: script{Fail: 10}, Clients: 4, Peers: true, Rounds: 4, Lasts: 4 * second},

@@ -59,7 +59,11 @@ func (a *attempt) prove(p *config.Provider, rw *provider.Rewrite, body []byte) e
 	if p.Auth.FromClient || a.creds == nil {
 		return nil
 	}
-	rw.Remove = append(rw.Remove, a.creds.Names()...)
+	for _, name := range a.creds.Names() {
+		if !slices.Contains(rw.Remove, name) {
+			rw.Remove = append(rw.Remove, name)
+		}
+	}
 	if p.Auth.AWS == "" && p.Auth.GCP == "" && p.Auth.Entra == "" {
 		return nil
 	}
