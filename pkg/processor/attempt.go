@@ -173,7 +173,6 @@ func (a *attempt) reuse() {
 
 // close ends an attempt whose stream is gone. What is not known by then, the access log may tell.
 func (a *attempt) close() {
-	defer a.publish()
 	a.unreserve()
 	a.dropHeld()
 	switch {
@@ -181,8 +180,11 @@ func (a *attempt) close() {
 		a.unwait()
 		a.abandonKey()
 		a.p.account(a, classify.Verdict{Class: classify.Canceled}, OutcomeCanceled)
+		a.publish()
 	case !a.over && a.try != nil:
-		a.p.await(a)
+		a.p.await(a) // and no more here: whoever hears why it ended has it now
+	default:
+		a.publish()
 	}
 }
 
