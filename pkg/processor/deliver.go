@@ -50,8 +50,17 @@ func (a *attempt) commit(extra *mutation) {
 	a.state, a.status, a.moments.committed = committed, a.answer.status, time.Now()
 	a.answer.homing = a.homing()
 	a.clock.released()
-	if !a.copy.wanted {
-		a.body.Drop() // no degraded mode can need it any more
+	if !a.copy.wanted { // no degraded mode can need the request any more
+		a.forgetRequest()
+	}
+}
+
+// forgetRequest lets go of what only another attempt would ask for: an answer may last for minutes.
+func (a *attempt) forgetRequest() {
+	a.body.Forget()
+	a.head.header = nil
+	if a.obstacles() == "" { // which the log line tells
+		a.judged = nil
 	}
 }
 

@@ -134,6 +134,11 @@ func (r *Request) Plain() []byte { return r.body }
 // Drop lets go of the body once it is on its way.
 func (r *Request) Drop() { r.body, r.doc = nil, nil }
 
+// Forget lets go of all that says nothing of the answer.
+func (r *Request) Forget() {
+	*r = Request{Model: r.Model, Stream: r.Stream, Usage: r.Usage, Array: r.Array, Broken: r.Broken, tier: r.tier}
+}
+
 // Errors of Read, beside ErrMany and ErrDeep. Their text may be shown to the client.
 var (
 	ErrTooLarge = errors.New("the request body is too large once decompressed")
