@@ -23,10 +23,10 @@ type journal struct {
 	lines *waiting
 }
 
-// newJournal writes to out, and what is left when flush is called.
-func newJournal(out io.Writer) (_ *slog.Logger, flush func()) {
+// newJournal writes to out; end is called when the process is about to.
+func newJournal(out io.Writer) (_ *slog.Logger, end func()) {
 	l := &waiting{out: out}
-	return slog.New(&journal{slog.NewJSONHandler(l, nil), l}), l.flush
+	return slog.New(&journal{slog.NewJSONHandler(l, nil), l}), l.end
 }
 
 func (j *journal) Handle(ctx context.Context, r slog.Record) error {
@@ -50,8 +50,9 @@ func (j *journal) WithGroup(name string) slog.Handler {
 type waiting struct {
 	out io.Writer
 
-	mu   sync.Mutex // guards held, and writing
-	held []byte
+	mu    sync.Mutex // guards the fields below, and writing
+	held  []byte
+	ended bool // nothing waits any more
 }
 
 func (l *waiting) Write(line []byte) (int, error) {
@@ -61,10 +62,18 @@ func (l *waiting) Write(line []byte) (int, error) {
 		time.AfterFunc(logWait, l.flush)
 	}
 	l.held = append(l.held, line...)
-	if len(l.held) >= logHeld {
+	if len(l.held) >= logHeld || l.ended {
 		l.writeLocked()
 	}
 	return len(line), nil
+}
+
+// end writes what is held, and from now on at once.
+func (l *waiting) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	l.writeLocked()
 }
 
 func (l *waiting) flush() {

@@ -44,10 +44,10 @@ func TestALineWaitsForOthersUnlessSomethingIsWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var wrote pages
-				log, flush := newJournal(&wrote)
+				log, end := newJournal(&wrote)
 				row.log(log)
 				time.Sleep(2 * logWait)
-				flush()
+				end()
 				var got []string
 				for _, p := range wrote {
 					got = append(got, strings.Join(messagesIn(p), " "))
@@ -62,11 +62,12 @@ func TestALineWaitsForOthersUnlessSomethingIsWrong(t *testing.T) {
 
 func TestTheLastLinesAreWrittenAtTheEnd(t *testing.T) {
 	var wrote pages
-	log, flush := newJournal(&wrote)
+	log, end := newJournal(&wrote)
 	log.Info("a")
-	flush()
-	if len(wrote) != 1 {
-		t.Errorf("writes = %q, want one", wrote)
+	end()
+	log.Info("b")
+	if len(wrote) != 2 {
+		t.Errorf("writes = %q, want two", wrote)
 	}
 }
 

@@ -22,8 +22,8 @@ func serve(ctx context.Context, args []string, io std) error {
 	if err != nil {
 		return err
 	}
-	log, flush := newJournal(io.err)
-	defer flush()
+	log, end := newJournal(io.err)
+	defer end()
 	a, err := newApp(cfg, log)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -132,6 +133,9 @@ func (a *attempt) sendBody(p []byte, end bool) {
 // flush sends what the last step decided. It blocks while a slow client is not reading: the pump then takes no
 // more from Envoy, which is the back pressure that reaches the provider.
 func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
+	if a.closing != nil && a.closing.level() >= slog.LevelWarn {
+		a.publish() // at once: its client may never read it
+	}
 	defer a.publish() // which nobody waits for
 	from := time.Now()
 	if a.unheard {

@@ -281,3 +281,55 @@ func TestAClusterThatEnvoyDoesNotHaveChargesNobody(t *testing.T) {
 		}
 	})
 }
+
+func TestADeadlineComesThroughWhileAClientIsSlow(t *testing.T) {
+	for _, phase := range []time.Duration{0, 500, 1000, 1500, 2000} { // ns
+		t.Run(phase.String(), func(t *testing.T) {
+			in(t, "deadlines: {total: 5s, idle: 2s, first_content: 2s, answer: 5s}", func(b *bench) {
+				c, rest := b.attempt("stream", "x1", 1)
+				c.s.each = func(*extproc.ProcessingResponse) { time.Sleep(2 * time.Millisecond) }
+				begun := time.Now()
+				c.tell(rest[:2]...)
+				time.Sleep(5*time.Millisecond + phase)
+				said := c.heard()
+				for time.Since(begun) < 20*time.Second && !strings.Contains(said, "event: error") {
+					select {
+					case c.s.in <- bodyOf(fmt.Sprintf(event, "x")):
+					case <-c.s.done:
+					}
+					time.Sleep(2500 * time.Microsecond)
+					said = c.heard()
+				}
+				if took := time.Since(begun); took > 6*time.Second {
+					t.Errorf("the exchange ends %v after its beginning, want 5s", took)
+				}
+				c.hangUp()
+			})
+		})
+	}
+}
+
+// tally is a watcher that counts exchanges.
+type tally struct{ exchanges int }
+
+func (l *tally) Exchange(*Record)               { l.exchanges++ }
+func (*tally) Attempt(string, classify.Verdict) {}
+func (*tally) Transition(breaker.Transition)    {}
+
+func TestAnExchangeThatIsCutIsToldOfThoughItsClientDoesNotRead(t *testing.T) {
+	in(t, "", func(b *bench) {
+		l := &tally{}
+		b.p.Tell(l)
+		c, rest := b.attempt("stream", "x1", 1)
+		c.tell(rest[:2]...)
+		c.body(fmt.Sprintf(event, "x"), false)
+		c.heard()
+		c.s.each = func(*extproc.ProcessingResponse) { <-c.s.ctx.Done() }
+		b.p.Drain()
+		synctest.Wait()
+		if counted := b.exchanges(OutcomeFailed); counted != 1 || l.exchanges != 1 {
+			t.Errorf("failed exchanges counted %v, told of %d, want 1 and 1", counted, l.exchanges)
+		}
+		c.hangUp()
+	})
+}

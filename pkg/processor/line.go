@@ -17,10 +17,7 @@ const (
 // log writes the one line of the exchange: always the same keys, and those that are about something rare where there is
 // something to say. Durations are in milliseconds and, but for an attempt's own, since the exchange's start.
 func (r *Record) log(ctx context.Context, log *slog.Logger) {
-	level := slog.LevelInfo
-	if r.Outcome == OutcomeFailed || r.Outcome == OutcomeDegraded {
-		level = slog.LevelWarn
-	}
+	level := r.level()
 	if !log.Enabled(ctx, level) {
 		return
 	}
@@ -75,6 +72,14 @@ func (r *Record) log(ctx context.Context, log *slog.Logger) {
 	record := slog.NewRecord(time.Now(), level, "exchange", 0) // where in the code it was said is not asked for
 	record.AddAttrs(l...)
 	_ = log.Handler().Handle(ctx, record) // as the logger itself would
+}
+
+// level is that of the exchange's line.
+func (r *Record) level() slog.Level {
+	if r.Outcome == OutcomeFailed || r.Outcome == OutcomeDegraded {
+		return slog.LevelWarn
+	}
+	return slog.LevelInfo
 }
 
 // line are the parts of a log line.

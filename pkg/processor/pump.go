@@ -33,6 +33,7 @@ type pump struct {
 	ended bool          // nothing has a turn any more
 	timer *time.Timer   // nil: there was no deadline yet
 	armed time.Time     // when timer fires, zero: it does not
+	stood bool          // the last deadline has stood back for what waited
 }
 
 // Process is one attempt. It returns when Envoy closes the stream; returning earlier would tell Envoy to go on without us.
@@ -98,12 +99,13 @@ func (u *pump) interrupt(what func()) {
 
 func (u *pump) drain() { u.interrupt(u.a.drain) }
 
-// ring acts on a deadline that is over.
+// ring acts on a deadline that is over. One that had to wait stands back once.
 func (u *pump) ring() {
 	rang := time.Now()
 	u.interrupt(func() {
 		u.armed = time.Time{}
-		if now := time.Now(); now.Sub(rang) < grace {
+		now := time.Now()
+		if u.stood = !u.stood && now.Sub(rang) >= grace; !u.stood {
 			u.a.tick(now)
 		}
 	})

@@ -57,7 +57,8 @@ type Watcher interface {
 // Tell makes w hear of everything. It is called before the first attempt.
 func (p *Processor) Tell(w Watcher) { p.watchers = append(p.watchers, w) }
 
-// account closes an exchange that has its answer: one count and, as soon as the answer has left, one line.
+// account closes an exchange that has its answer: one count and one line, which waits until the answer has left
+// where all is well.
 func (p *Processor) account(a *attempt, v classify.Verdict, outcome string) {
 	switch {
 	case a.drill.marked:

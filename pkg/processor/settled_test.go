@@ -23,7 +23,7 @@ func TestNothingStaysSetAside(t *testing.T) {
 		},
 		"a deadline": func(_ *bench, c *call, _ string, _ int) { time.Sleep(15 * time.Second); c.hangUp() },
 		"a panic": func(_ *bench, c *call, _ string, _ int) {
-			c.tell(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseHeaders{}})
+			c.tell(&extproc.ProcessingRequest{Request: &extproc.ProcessingRequest_ResponseBody{}}) // in every state
 			c.hangUp()
 		},
 		"the process ends": func(b *bench, c *call, _ string, _ int) { b.p.Drain(); synctest.Wait(); c.hangUp() },
