@@ -1,7 +1,12 @@
 package main
 
 import (
+	"context"
+	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -79,4 +84,22 @@ func messagesIn(page string) (all []string) {
 		all = append(all, message)
 	}
 	return all
+}
+
+func TestAServiceThatStopsSaysSo(t *testing.T) {
+	dir := folder(t)
+	file := filepath.Join(dir, "understudy.yaml")
+	text := strings.NewReplacer("DIR", dir, "STORE", embedded(dir)).Replace(serviceYAML)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var said lockedBuffer
+	if code := run(ctx, []string{"serve", "-c", file}, std{out: io.Discard, err: &said}); code != 0 {
+		t.Fatalf("serve ended with %d: %s", code, said.String())
+	}
+	if got := messagesIn(said.String()); !slices.Contains(got, "stopping") {
+		t.Errorf("a service that was told to stop said %q, want stopping among it", got)
+	}
 }
