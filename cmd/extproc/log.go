@@ -52,18 +52,22 @@ type waiting struct {
 
 	mu    sync.Mutex // guards the fields below, and writing
 	held  []byte
-	ended bool // nothing waits any more
+	timer *time.Timer // nil: no line has waited yet
+	ended bool        // nothing waits any more
 }
 
 func (l *waiting) Write(line []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.held) == 0 {
-		time.AfterFunc(logWait, l.flush)
-	}
+	first := len(l.held) == 0
 	l.held = append(l.held, line...)
-	if len(l.held) >= logHeld || l.ended {
+	switch {
+	case len(l.held) >= logHeld, l.ended:
 		l.writeLocked()
+	case first && l.timer == nil:
+		l.timer = time.AfterFunc(logWait, l.flush)
+	case first:
+		l.timer.Reset(logWait)
 	}
 	return len(line), nil
 }
@@ -86,6 +90,9 @@ func (l *waiting) flush() {
 func (l *waiting) writeLocked() {
 	if len(l.held) == 0 {
 		return
+	}
+	if l.timer != nil {
+		l.timer.Stop()
 	}
 	_, _ = l.out.Write(l.held) // whom could be told?
 	l.held = l.held[:0]
