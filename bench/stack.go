@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -236,17 +237,20 @@ func (s *stack) runHop(ctx context.Context, program, path string, cfg *config.Co
 	return s.runEnvoy(ctx, bootstrap, cfg.Envoy.Admin.Addr)
 }
 
-// free are so many loopback addresses that were free a moment ago, no two of them the same.
+// free are so many loopback addresses that were free a moment ago, no two of them the same. Their ports are even, as the hop
+// of an Envoy may listen on the one after the front's, and below those from which the kernel takes the near ends of connections.
 func free(n int) (addrs []string) {
-	for range n {
-		ln, err := net.Listen("tcp", "127.0.0.1:0")
+	for range 100 * n {
+		ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12_000+2*rand.IntN(10_000)))
 		if err != nil {
-			panic(err) // a machine without one runs nothing of this
+			continue
 		}
 		defer ln.Close()
-		addrs = append(addrs, ln.Addr().String())
+		if addrs = append(addrs, ln.Addr().String()); len(addrs) == n {
+			return addrs
+		}
 	}
-	return addrs
+	panic("no free port") // such a machine runs nothing of this
 }
 
 func port(addr string) string {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"understudy/internal/scripted"
+	"understudy/internal/stage"
 )
 
 // pledge is a chain as it runs and as a file promises it.
@@ -178,7 +179,7 @@ func (s *Stack) beside(t *testing.T, name string, edit func(map[string]any)) *St
 	t.Helper()
 	view := *s
 	view.plan.bootstrap = edit
-	view.listen, view.envoyAdmin = free(t), free(t)
+	view.listen, view.envoyAdmin = stage.Free(t), stage.Free(t)
 	config := filepath.Join(s.dir, name+".yaml")
 	view.compose(t, 0).save(t, config)
 	envoy, err := view.runEnvoy(t, name, config)

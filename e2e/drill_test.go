@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"understudy/internal/stage"
 	"understudy/pkg/drill"
 )
 
 // drills lets a plan's replicas play faults.
 func drills(t testing.TB, p plan) plan {
-	at := free(t)
+	at := stage.Free(t)
 	p.edit = func(f *file) { f.Drill = map[string]any{"listen": at} }
 	return p
 }

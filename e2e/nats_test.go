@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"understudy/internal/stage"
 )
 
 // cluster is one or more NATS servers, each a process of its own that can be killed and started again.
@@ -46,7 +48,7 @@ func startNATS(t *testing.T, n int) *cluster {
 	t.Helper()
 	c := &cluster{dir: t.TempDir()}
 	for range n {
-		c.nodes = append(c.nodes, &node{client: free(t), peer: free(t), monitor: free(t)})
+		c.nodes = append(c.nodes, &node{client: stage.Free(t), peer: stage.Free(t), monitor: stage.Free(t)})
 	}
 	t.Cleanup(func() { c.stop(t) })
 	c.start(t)

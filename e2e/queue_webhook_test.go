@@ -22,6 +22,7 @@ import (
 	standardwebhooks "github.com/standard-webhooks/standard-webhooks/libraries/go"
 
 	"understudy/internal/scripted"
+	"understudy/internal/stage"
 )
 
 // receiver is the program that hears of jobs: as its owner would write it, with the library of Standard Webhooks.
@@ -174,7 +175,7 @@ func TestWebhooksAreToldWhateverTheirReceiverDoes(t *testing.T) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 		}),
 	}
-	addresses := map[string]string{"down": free(t)}
+	addresses := map[string]string{"down": stage.Free(t)}
 	var chains []chain
 	for name, r := range receivers {
 		if name != "down" {

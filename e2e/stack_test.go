@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -166,22 +165,11 @@ func serveAt(t *testing.T, h http.Handler, host string, cert *tls.Certificate) s
 	return server.URL(host)
 }
 
-// free is a loopback address that was free a moment ago.
-func free(t testing.TB) string {
-	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	return ln.Addr().String()
-}
-
 func (s *Stack) startProcesses(t *testing.T) error {
-	s.listen, s.envoyAdmin, s.services = free(t), free(t), nil
+	s.listen, s.envoyAdmin, s.services = stage.Free(t), stage.Free(t), nil
 	for i := range s.plan.replicas {
 		config := filepath.Join(s.dir, fmt.Sprintf("replica%d.yaml", i))
-		s.services = append(s.services, &service{config: config, grpc: s.grpc(t), admin: free(t)})
+		s.services = append(s.services, &service{config: config, grpc: s.grpc(t), admin: stage.Free(t)})
 	}
 	for i, service := range s.services {
 		s.compose(t, i).save(t, service.config)
@@ -196,7 +184,7 @@ func (s *Stack) startProcesses(t *testing.T) error {
 func (s *Stack) grpc(t *testing.T) string {
 	t.Helper()
 	if !s.plan.socket {
-		return free(t)
+		return stage.Free(t)
 	}
 	dir, err := os.MkdirTemp("", "e2e") // a socket's path must be short
 	if err != nil {
@@ -232,7 +220,7 @@ func (s *Stack) solo(t testing.TB, i int) *Stack {
 	t.Helper()
 	name := fmt.Sprintf("solo%d", i)
 	view := *s
-	view.listen, view.envoyAdmin = free(t), free(t)
+	view.listen, view.envoyAdmin = stage.Free(t), stage.Free(t)
 	view.services = s.services[i : i+1]
 	f := view.compose(t, 0)
 	f.Store = s.store(i)
@@ -275,12 +263,16 @@ func (s *Stack) launch(t testing.TB, name string, yaml []byte) (*process, error)
 	if out, err := exec.Command(program, "--mode", "validate", "-c", bootstrap).CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("envoy --mode validate: %w\n%s", err, out)
 	}
+	bound := filepath.Join(t.TempDir(), "admin") // written once its admin port is this Envoy's: until then another may answer there
 	envoy, err := start(name, filepath.Join(s.dir, name+".log"), program, "-c", bootstrap,
-		"--use-dynamic-base-id", "--concurrency", "2", "--log-level", "warning")
+		"--use-dynamic-base-id", "--concurrency", "2", "--log-level", "warning", "--admin-address-path", bound)
 	if err != nil {
 		return nil, err
 	}
 	return envoy, envoy.ready(within(t, patience), func(ctx context.Context) error {
+		if _, err := os.Stat(bound); err != nil {
+			return err
+		}
 		return s.is(ctx, "http://"+s.envoyAdmin+"/ready", http.StatusOK)
 	})
 }

@@ -51,9 +51,9 @@ func (e *twoEnvoys) start(t testing.TB, s *Stack, file string) (*process, error)
 	if err != nil {
 		return nil, err
 	}
-	e.hop = free(t)
+	e.hop = stage.Free(t)
 	there := *s
-	there.envoyAdmin = free(t)
+	there.envoyAdmin = stage.Free(t)
 	hop, err := there.launch(t, "hop", s.edited(t, e.bootstrap(t, e.gateway(t, s.dir, p), there.envoyAdmin)))
 	if err != nil {
 		return nil, err

@@ -19,6 +19,8 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	sigsyaml "sigs.k8s.io/yaml"
+
+	"understudy/internal/stage"
 )
 
 // asking is p with Envoys that know no more than whom to ask.
@@ -65,7 +67,7 @@ func TestAnEnvoyThatAsksFailsOver(t *testing.T) {
 func (s *Stack) second(t *testing.T, version string) *Stack {
 	t.Helper()
 	view := *s
-	view.plan.envoy, view.envoyAdmin = version, free(t)
+	view.plan.envoy, view.envoyAdmin = version, stage.Free(t)
 	out, err := s.asking(s.services[0].config)
 	if err != nil {
 		t.Fatal(err)

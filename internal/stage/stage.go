@@ -62,13 +62,14 @@ func Write(t testing.TB, path string, data []byte) string {
 }
 
 // Free is a loopback address that was free a moment ago. Its port is below those from which the kernel takes the near ends
-// of connections (32768 and up), one of which would soon have taken a port of :0 for itself.
+// of connections (32768 and up), one of which would soon have taken a port of :0 for itself. It is even: the hop of an
+// Envoy listens on the port after the front's.
 func Free(t testing.TB) string {
 	t.Helper()
 	var err error
 	for range 100 {
 		var ln net.Listener
-		if ln, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12_000+rand.IntN(20_000))); err == nil {
+		if ln, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12_000+2*rand.IntN(10_000))); err == nil {
 			defer ln.Close()
 			return ln.Addr().String()
 		}
