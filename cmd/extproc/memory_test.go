@@ -1,0 +1,96 @@
+package main
+
+import (
+	"os"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+func TestOnlyWhatAFileHoldsUnwrittenIsGivenBack(t *testing.T) {
+	const smaps = `00400000-01956000 r-xp 00000000 fe:00 77 /opt/extproc
+Size:              21848 kB
+Rss:               18484 kB
+Anonymous:             0 kB
+VmFlags: rd ex mr mw me
+01956000-031f0000 r--p 01556000 fe:00 77 /opt/extproc
+Rss:               19536 kB
+Anonymous:             4 kB
+031f0000-032e1000 rw-p 02df0000 fe:00 77 /opt/extproc
+Anonymous:             0 kB
+032e1000-05335000 rw-p 00000000 00:00 0
+Anonymous:             0 kB
+7f7a891df000-7f7a89335000 r-xp 00026000 fe:00 88 /usr/lib/libc.so.6
+Anonymous:             0 kB
+7f7a89400000-7f7a89500000 r--s 00000000 fe:00 77 /opt/extproc
+Anonymous:             0 kB
+`
+	want := []mapping{{0x400000, 0x1956000}, {0x7f7a89400000, 0x7f7a89500000}}
+	if got := unwritten(strings.NewReader(smaps), "/opt/extproc"); !slices.Equal(got, want) {
+		t.Errorf("unwritten(smaps) = %x, want %x", got, want)
+	}
+}
+
+func TestWhatTheStartReadIsGivenBack(t *testing.T) {
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Skip(err) // no Linux
+	}
+	before := resident(t, program)
+	forgetStart()
+	if after := resident(t, program); after >= before {
+		t.Errorf("%d kB of the program are resident, %d were before", after, before)
+	}
+}
+
+// resident is how much of a file is, in kB.
+func resident(t *testing.T, file string) (kb int) {
+	t.Helper()
+	smaps, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := false
+	for line := range strings.Lines(string(smaps)) {
+		fields := strings.Fields(line)
+		if strings.Contains(fields[0], "-") {
+			in = strings.Contains(line, file)
+		} else if in && fields[0] == "Rss:" {
+			n, err := strconv.Atoi(fields[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			kb += n
+		}
+	}
+	return kb
+}
+
+func TestMoreInUseLeavesLessGarbage(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		inUse   uint64
+		percent int
+	}{
+		{"a service at rest", 8 << 20, 100},
+		{"some hundred streams", 16 << 20, 50},
+		{"two thousand streams", 40 << 20, 25},
+		{"a hundred thousand streams", 2 << 30, 25},
+	} {
+		if got := percentFor(tt.inUse); got != tt.percent {
+			t.Errorf("%s: percentFor(%d) = %d, want %d", tt.name, tt.inUse, got, tt.percent)
+		}
+	}
+}
+
+func TestAnOperatorsOwnPercentageIsLeftAlone(t *testing.T) {
+	t.Setenv("GOGC", "77")
+	before := debug.SetGCPercent(77)
+	defer debug.SetGCPercent(before)
+	newCollector().tune()
+	if got := debug.SetGCPercent(77); got != 77 {
+		t.Errorf("GOGC = %d after tune, want 77 as it was set", got)
+	}
+}
