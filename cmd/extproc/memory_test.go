@@ -68,19 +68,22 @@ func resident(t *testing.T, file string) (kb int) {
 	return kb
 }
 
-func TestMoreInUseLeavesLessGarbage(t *testing.T) {
+func TestGarbageIsAllowedByHowFastItIsMade(t *testing.T) {
+	const mib = 1 << 20
 	for _, tt := range []struct {
-		name    string
-		inUse   uint64
-		percent int
+		name        string
+		inUse, made uint64
+		percent     int
 	}{
-		{"a service at rest", 8 << 20, 100},
-		{"some hundred streams", 16 << 20, 50},
-		{"two thousand streams", 40 << 20, 25},
-		{"a hundred thousand streams", 2 << 30, 25},
+		{"a service at rest", 8 * mib, 0, 100},
+		{"a few streams", 15 * mib, 3 * mib, 100},
+		{"two thousand slow streams", 40 * mib, 3 * mib, 12},
+		{"two thousand streams", 40 * mib, 16 * mib, 60},
+		{"as many as it can", 40 * mib, 31 * mib, 96},
+		{"a burst", 40 * mib, 900 * mib, 100},
 	} {
-		if got := percentFor(tt.inUse); got != tt.percent {
-			t.Errorf("%s: percentFor(%d) = %d, want %d", tt.name, tt.inUse, got, tt.percent)
+		if got := percentFor(tt.inUse, tt.made); got != tt.percent {
+			t.Errorf("%s: percentFor(%d, %d) = %d, want %d", tt.name, tt.inUse, tt.made, got, tt.percent)
 		}
 	}
 }

@@ -51,7 +51,7 @@ var converseEvents = map[string]bool{
 // converseEvent reads an event: "messageStop = content complete, metadata (normally the last event, order U) =
 // accounting complete".
 func converseEvent(f *facts) meaning {
-	t, stopped := f.text(factType), f.texts[factStop] != ""
+	t, stopped := f.text(factType), f.last(factStop) != ""
 	m := meaning{known: converseEvents[t], enough: stopped, failed: f.has(factError)}
 	switch t {
 	case "contentBlockStart", "contentBlockDelta":

@@ -70,8 +70,8 @@ const (
 // facts is what one response has said so far. It implements jsonscan.Sink.
 type facts struct {
 	tokens tokens
-	texts  [firstMark]string // kept over events, so that a text said again costs nothing
-	set    uint64            // a bit for each fact of the current event or body
+	texts  []textFact // kept over events, so that a text said again costs nothing
+	set    uint64     // a bit for each fact of the current event or body
 
 	// Chat choices by index, those above 63 counted as 63: seen, and finished by a finish reason.
 	seen, finished uint64
@@ -89,6 +89,12 @@ type facts struct {
 	scan *jsonscan.Scanner // that tells the facts
 }
 
+// textFact is one of the few texts that an answer has, of all those that it could have.
+type textFact struct {
+	what jsonscan.Field
+	text string
+}
+
 var _ jsonscan.Sink = (*facts)(nil)
 
 // next forgets what belongs to one event.
@@ -103,7 +109,34 @@ func (f *facts) text(what jsonscan.Field) string {
 	if !f.has(what) {
 		return ""
 	}
-	return f.texts[what]
+	return f.last(what)
+}
+
+// last is a text as it was last said, in this event or before, "" if it never was.
+func (f *facts) last(what jsonscan.Field) string {
+	if t := f.find(what); t != nil {
+		return t.text
+	}
+	return ""
+}
+
+func (f *facts) find(what jsonscan.Field) *textFact {
+	for i := range f.texts {
+		if f.texts[i].what == what {
+			return &f.texts[i]
+		}
+	}
+	return nil
+}
+
+func (f *facts) say(what jsonscan.Field, b []byte) {
+	t := f.find(what)
+	switch {
+	case t == nil:
+		f.texts = append(f.texts, textFact{what, string(b)})
+	case t.text != string(b):
+		t.text = string(b)
+	}
 }
 
 // size is how many bytes of content an event of n bytes brought. Of what is not text the whole event counts.
@@ -154,9 +187,7 @@ func (f *facts) keep(what jsonscan.Field, b []byte) {
 			return
 		}
 	}
-	if f.texts[what] != string(b) {
-		f.texts[what] = string(b)
-	}
+	f.say(what, b)
 	f.mark(what)
 }
 

@@ -68,7 +68,7 @@ func geminiMeaning(f *facts) meaning {
 		known:   f.has(factGemini),
 		content: f.content(),
 		failed:  f.has(factError),
-		enough:  f.allFinished() || f.texts[factReason] != "",
+		enough:  f.allFinished() || f.last(factReason) != "",
 	}
 	if why := f.text(factReason); why != "" {
 		m.stop, m.detail = Filtered, "prompt blocked"

@@ -71,12 +71,16 @@ type reader interface {
 	safe() int64 // bytes that may be passed on, if the body is not encoded
 }
 
+// usualTexts is how many texts most answers have.
+const usualTexts = 4
+
 // New returns a reader for one response.
 func New(o Options) *Response {
 	if o.MaxEvent <= 0 {
 		o.MaxEvent = defaultMaxEvent
 	}
 	r := &Response{o: o, d: dialectOf(o.API)}
+	r.facts.texts = make([]textFact, 0, usualTexts)
 	r.scan = jsonscan.New(anyTree, &r.facts)
 	r.facts.scan = r.scan
 	return r
@@ -263,14 +267,14 @@ func (r *Response) Verdict() Verdict {
 		Complete: r.told.Complete, Partial: r.told.Partial,
 	}
 	v.Trips, v.Advances = v.Class.Trips(), v.Class.Advances()
-	v.Model = first(r.facts.fallback(), r.facts.texts[factModel])
+	v.Model = first(r.facts.fallback(), r.facts.last(factModel))
 	v.Usage, v.Iterations = r.usage(), r.facts.calls(d.cachedIn)
-	v.RequestID = first(r.requestID, r.facts.texts[factRequestID])
+	v.RequestID = first(r.requestID, r.facts.last(factRequestID))
 	if v.Class != None && v.Class != OK {
 		v.RetryAfterMS, v.ShouldRetry = r.pause(v.Class, r.spokenMS), r.retry()
 	}
 	if v.Class == Refusal {
-		v.RefusalCategory = r.facts.texts[factCategory]
+		v.RefusalCategory = r.facts.last(factCategory)
 	}
 	v.AskedTier, v.ServedTier = r.o.AskedTier, r.servedTier()
 	v.Downgraded = answer(r.status) && !r.o.IgnoreTier && downgraded(v.AskedTier, v.ServedTier)
@@ -292,14 +296,14 @@ func (r *Response) servedTier() string {
 	switch {
 	case r.dialect().tierAtEnd && r.Streaming() && !r.ended:
 		return ""
-	case r.o.AskedTier == "fast" && r.facts.texts[factSpeed] != "":
-		return r.facts.texts[factSpeed]
+	case r.o.AskedTier == "fast" && r.facts.last(factSpeed) != "":
+		return r.facts.last(factSpeed)
 	case r.hints.servedTier != "":
 		return r.hints.servedTier
-	case r.facts.texts[factTier] == "" && r.spilled:
+	case r.facts.last(factTier) == "" && r.spilled:
 		return "standard"
 	}
-	return r.facts.texts[factTier]
+	return r.facts.last(factTier)
 }
 
 // Safe is how many body bytes from the start may go to the client: up to the end of the last complete, well-formed

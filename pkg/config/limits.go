@@ -6,14 +6,16 @@ import (
 	"slices"
 )
 
+var tierForm = regexp.MustCompile(`^[a-z][a-z_-]*$`)
+
 // tierName is open, as providers add tiers.
-var tierName = regexp.MustCompile(`^[a-z][a-z_-]{0,31}$`)
+func tierName(s string) bool { return len(s) <= 32 && tierForm.MatchString(s) }
 
 // tiers reads what a target asks for by itself, and refuses it where the platform has nothing of the kind.
 func (c *compiler) tiers(path string, f *fileTarget, t *Target) {
 	t.Tier, t.Speed = f.ServiceTier, f.Speed
 	tier, speed := at(path, "service_tier"), at(path, "speed")
-	if c.has(tier) && c.required(tier, f.ServiceTier) && !tierName.MatchString(f.ServiceTier) {
+	if c.has(tier) && c.required(tier, f.ServiceTier) && !tierName(f.ServiceTier) {
 		c.fault(tier, "expected a word such as flex, got %.40q", f.ServiceTier)
 	}
 	if c.has(speed) {
@@ -53,9 +55,12 @@ func Needs() []string {
 }
 
 var (
-	fieldName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]{0,63}$`)
-	betaName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+	fieldForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
+	betaForm  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 )
+
+func fieldName(s string) bool { return len(s) <= 64 && fieldForm.MatchString(s) }
+func betaName(s string) bool  { return len(s) <= 128 && betaForm.MatchString(s) }
 
 func (c *compiler) limits(p string, f *fileLimits, of *Provider) Limits {
 	if f.MaxOutput < 0 {
@@ -79,7 +84,7 @@ func (c *compiler) dropped(p string, f []string) {
 	for i, field := range f {
 		switch p := index(p, i); {
 		case c.wrong[p]:
-		case !fieldName.MatchString(field):
+		case !fieldName(field):
 			c.fault(p, "expected a field of the request's body such as temperature, got %.40q", field)
 		case slices.Contains([]string{"model", "messages", "input", "contents", "stream"}, field):
 			c.fault(p, "%s cannot be left out of a request", field)
@@ -96,7 +101,7 @@ func (c *compiler) betas(p string, f map[string]string, of *Provider) {
 		other := f[name]
 		switch here := at(p, name); {
 		case c.wrong[here]:
-		case !betaName.MatchString(name), other != "" && !betaName.MatchString(other):
+		case !betaName(name), other != "" && !betaName(other):
 			c.fault(here, "expected values of anthropic-beta, such as context-1m-2025-08-07, or \"\" to leave it out")
 		case name == other:
 			c.fault(here, "says nothing: it is mapped to itself")

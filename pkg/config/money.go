@@ -45,7 +45,7 @@ func (c *compiler) factors(p string, f map[string]float64, of *Provider) map[str
 	}
 	for _, name := range slices.Sorted(maps.Keys(f)) {
 		here := at(p, name)
-		if !tierName.MatchString(name) && !c.wrong[here] {
+		if !tierName(name) && !c.wrong[here] {
 			c.fault(here, "expected a word such as flex, got %.40q", name)
 		}
 		c.someAmount(here, f[name], maxTier)

@@ -49,8 +49,7 @@ type attempt struct {
 	state  state
 	out    []*extproc.ProcessingResponse
 
-	bodies []*bodyMessage // for use and reuse; the first used of them are in out
-	used   int
+	bodies []*bodyMessage // those that are in out
 
 	head     head
 	api      classify.API
@@ -121,11 +120,8 @@ func (a *attempt) send(m *extproc.ProcessingResponse) { a.out = append(a.out, m)
 
 // sendBody sends on a piece of the answer.
 func (a *attempt) sendBody(p []byte, end bool) {
-	if a.used == len(a.bodies) {
-		a.bodies = append(a.bodies, newBodyMessage())
-	}
-	m := a.bodies[a.used]
-	a.used++
+	m := a.p.bodies.Get().(*bodyMessage)
+	a.bodies = append(a.bodies, m)
 	m.streamed.Body, m.streamed.EndOfStream = p, end
 	a.send(&m.resp)
 }
@@ -141,17 +137,20 @@ func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 	if a.unheard {
 		a.reuse()
 	}
+	var told *extproc.ProcessingResponse
 	if n := len(a.out); n > 0 && a.usage != nil {
-		last := a.out[n-1]
-		a.usage.in(last)
+		told = a.out[n-1]
+		a.usage.in(told)
 		a.usage = nil
-		defer last.ProtoReflect().SetUnknown(nil) // it may be used again
 	}
 	for i, m := range a.out {
 		a.out[i] = nil
 		if err := stream.Send(m); err != nil {
 			return err
 		}
+	}
+	if told != nil {
+		told.ProtoReflect().SetUnknown(nil) // it may be used again
 	}
 	if len(a.out) > 0 {
 		a.reuse()
@@ -163,15 +162,15 @@ func (a *attempt) flush(stream extproc.ExternalProcessor_ProcessServer) error {
 	return nil
 }
 
-// reuse takes back what has been sent; a burst's worth of messages is not kept.
+// reuse gives back what has been sent; the room for a burst is not kept.
 func (a *attempt) reuse() {
 	a.out = a.out[:0]
-	for _, m := range a.bodies[:a.used] {
-		m.streamed.Body = nil
+	for i, m := range a.bodies {
+		m.streamed.Body, a.bodies[i] = nil, nil
+		a.p.bodies.Put(m)
 	}
-	a.used = 0
-	if len(a.bodies) > 4 {
-		a.bodies = a.bodies[:4:4]
+	if a.bodies = a.bodies[:0]; cap(a.bodies) > 4 {
+		a.bodies = nil
 	}
 }
 

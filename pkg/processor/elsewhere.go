@@ -259,7 +259,9 @@ func (a *attempt) find(id string) string {
 }
 
 // responseID is the id of an answer of the Responses API, whole or in its first event.
-var responseID = regexp.MustCompile(`"id"\s*:\s*"(resp_[A-Za-z0-9_-]{1,200})"`)
+var responseID = regexp.MustCompile(`"id"\s*:\s*"(resp_[A-Za-z0-9_-]+)"`)
+
+const maxResponseID = 205 // bytes
 
 // homing says that it is worth remembering which provider made an answer that may be referred to: it is not plain.
 func (a *attempt) homing() bool {
@@ -278,7 +280,7 @@ func (a *attempt) noteHome() {
 	for _, p := range w.held[w.next:] {
 		start = append(start, p[:min(len(p), maxChunk-len(start))]...)
 	}
-	if m := responseID.FindSubmatch(start); m != nil {
+	if m := responseID.FindSubmatch(start); m != nil && len(m[1]) <= maxResponseID {
 		a.p.homes.Put(string(m[1]), a.try.Target.Provider.Name)
 		w.homing = false
 	}

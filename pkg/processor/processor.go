@@ -55,6 +55,8 @@ type Processor struct {
 	inflight atomic.Int64 // bytes of request bodies and held answers
 	held     atomic.Int64 // bytes of held answers alone
 
+	bodies sync.Pool // *bodyMessage
+
 	open     atomic.Int64 // running attempts, and ended ones that wait for the access log
 	pumps    sync.Map     // *pump of every attempt whose stream is open
 	draining atomic.Bool
@@ -83,7 +85,7 @@ type Homes interface {
 // New makes a Processor for cfg that counts into m.
 func New(cfg *config.Config, m *Metrics, log *slog.Logger) *Processor {
 	p := &Processor{memo: chain.NewMemo(), ends: newEnds(), metrics: m, log: log, replica: rand.Text(),
-		ladder: &degrade.Ladder{}}
+		ladder: &degrade.Ladder{}, bodies: sync.Pool{New: newBodyMessage}}
 	m.watch(p)
 	p.Use(cfg, nil)
 	return p

@@ -74,8 +74,8 @@ func responseHeaders(m *mutation) *extproc.ProcessingResponse {
 	}}
 }
 
-// bodyMessage is a response body message in one piece of memory, which an attempt uses again once it is sent:
-// gRPC has encoded it by the time Send returns.
+// bodyMessage is a response body message in one piece of memory, which is used again once it is sent: gRPC has encoded it by
+// the time Send returns.
 type bodyMessage struct {
 	resp     extproc.ProcessingResponse
 	oneof    extproc.ProcessingResponse_ResponseBody
@@ -86,7 +86,7 @@ type bodyMessage struct {
 	streamed extproc.StreamedBodyResponse
 }
 
-func newBodyMessage() *bodyMessage {
+func newBodyMessage() any { // *bodyMessage, for a pool
 	m := &bodyMessage{}
 	m.resp.Response = &m.oneof
 	m.oneof.ResponseBody = &m.body

@@ -107,7 +107,9 @@ const responsesPath = "/v1/responses"
 
 // storedID is how the id of a response looks. Anything else after the path, above all with an escape or dots in it, could
 // name another resource to a provider, under a credential of ours.
-var storedID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,200}$`)
+var storedID = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+const maxStoredID = 200 // bytes
 
 // StoredResponse is the path on which a stored response was made and its id, of a request that is for one: GET and DELETE
 // /v1/responses/{id}, POST …/cancel, GET …/input_items. Both are "" of another request.
@@ -120,7 +122,7 @@ func StoredResponse(method, path string) (made, id string) {
 	id, action, _ := strings.Cut(path[at+1:], "/")
 	switch method + " " + action {
 	case "GET ", "DELETE ", "POST cancel", "GET input_items":
-		if storedID.MatchString(id) {
+		if len(id) <= maxStoredID && storedID.MatchString(id) {
 			return path[:at], id
 		}
 	}

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"strconv"
 	"strings"
 	"text/template"
@@ -37,7 +36,7 @@ type Options struct {
 //go:embed *.tmpl
 var texts embed.FS
 
-var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // RFC 1123 label
+var label = form(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // RFC 1123 label
 
 // Manifests is YAML for kubectl, or for a directory that Envoy Gateway's file provider watches. Equal arguments give
 // equal bytes. The error joins everything that Envoy Gateway or Envoy could not be told.
@@ -80,7 +79,7 @@ func (o Options) check() error {
 		errs = append(errs, err)
 	}
 	for what, name := range map[string]string{"namespace": o.Namespace, "gateway": o.Gateway, "listener": o.Listener, "route": o.Route} {
-		if !label.MatchString(name) {
+		if !label().MatchString(name) {
 			errs = append(errs, fmt.Errorf("%s %q: write a DNS label", what, name))
 		}
 	}

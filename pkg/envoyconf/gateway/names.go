@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"regexp"
 	"strings"
+	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"sigs.k8s.io/yaml"
@@ -13,11 +14,16 @@ import (
 	"understudy/pkg/envoyconf/attach"
 )
 
+// form compiles an expression when it is first used: a service that serves uses none of these.
+func form(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
 // What the CustomResourceDefinitions take.
 var (
-	hostForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$`) // Backend: fqdn.hostname
-	pathForm = regexp.MustCompile(`^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$`)               // HTTPRoute: path.value
-	nameForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,248}[a-z0-9])?$`)                                // of 253, less "-ca"
+	hostForm = form(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$`) // Backend: fqdn.hostname
+	pathForm = form(`^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$`)               // HTTPRoute: path.value
+	nameForm = form(`^[a-z0-9]([-a-z0-9]{0,248}[a-z0-9])?$`)                                // of 253, less "-ca"
 )
 
 // acceptable tells everything that the API server would refuse.
@@ -37,7 +43,7 @@ func (v *view) taken() (errs []error) {
 		if other, ok := seen[b.Name]; ok {
 			errs = append(errs, fmt.Errorf("the clusters %s and %s have one name in Kubernetes, %s: rename one (providers.NAME.cluster)", other, cluster, b.Name))
 		}
-		if !nameForm.MatchString(b.Name) {
+		if !nameForm().MatchString(b.Name) {
 			errs = append(errs, fmt.Errorf("cluster %s: Kubernetes takes no name like %s: write another (providers.NAME.cluster)", cluster, b.Name))
 		}
 		seen[b.Name] = cluster
@@ -56,14 +62,14 @@ func (v *view) misnamed() (errs []error) {
 			names = append(names, b.TLS.Host)
 		}
 		for _, host := range names {
-			if !hostForm.MatchString(host) {
+			if !hostForm().MatchString(host) {
 				errs = append(errs, fmt.Errorf("cluster %s: Kubernetes takes no host name like %s", b.Cluster.Name, host))
 			}
 		}
 	}
 	for _, f := range v.Fronts {
 		for _, path := range f.paths() {
-			if path.Type != "RegularExpression" && !pathForm.MatchString(path.Value) {
+			if path.Type != "RegularExpression" && !pathForm().MatchString(path.Value) {
 				errs = append(errs, fmt.Errorf("path %s: Kubernetes takes none with such characters", path.Value))
 			}
 		}
@@ -125,11 +131,11 @@ func endpoint(a *corev3.Address) (string, error) {
 	return fmt.Sprintf("{fqdn: {hostname: %q, port: %d}}", strings.ToLower(host), port), nil
 }
 
-var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+var notInNames = form(`[^a-z0-9]+`)
 
 // kubernetesName makes an RFC 1123 name of a cluster's.
 func kubernetesName(cluster string) string {
-	return "understudy-to-" + strings.Trim(notInNames.ReplaceAllString(strings.ToLower(cluster), "-"), "-")
+	return "understudy-to-" + strings.Trim(notInNames().ReplaceAllString(strings.ToLower(cluster), "-"), "-")
 }
 
 // named is a name as YAML, which takes some for numbers or truths.

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 
 	"understudy/pkg/config"
 	"understudy/pkg/envoyconf"
@@ -139,12 +140,17 @@ func portOf(a config.Address) uint32 {
 	return uint32(n)
 }
 
+// form compiles an expression when it is first used: a service that serves uses none of these.
+func form(expr string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
+}
+
 // RFC 1123 names, and two of them as an identity.
 var (
-	labelForm    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // a namespace
-	serviceForm  = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)    // RFC 1035: a Service
-	nameForm     = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
-	identityForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+	labelForm    = form(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // a namespace
+	serviceForm  = form(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)    // RFC 1035: a Service
+	nameForm     = form(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+	identityForm = form(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 )
 
 func (o Options) check() error {
@@ -168,16 +174,16 @@ func (o Options) checkNames() (errs []error) {
 	for _, n := range []struct{ what, name string }{
 		{"host", o.Host}, {"trust domain", o.TrustDomain}, {"the service's account", o.Service.Account}, {"the hop's account", o.Hop.Account},
 	} {
-		if !nameForm.MatchString(n.name) {
+		if !nameForm().MatchString(n.name) {
 			errs = append(errs, fmt.Errorf("%s %q: write a DNS name", n.what, n.name))
 		}
 	}
 	for what, name := range map[string]string{"namespace": o.Namespace, "the service's namespace": o.Service.Namespace, "the hop's namespace": o.Hop.Namespace} {
-		if !labelForm.MatchString(name) {
+		if !labelForm().MatchString(name) {
 			errs = append(errs, fmt.Errorf("%s %q: write a DNS label", what, name))
 		}
 	}
-	if o.Shape != Gateway && o.Level != attach.Observe && !serviceForm.MatchString(o.Host) {
+	if o.Shape != Gateway && o.Level != attach.Observe && !serviceForm().MatchString(o.Host) {
 		errs = append(errs, fmt.Errorf("host %q: write the name of a Service of %s: a letter first, and no dots", o.Host, o.Namespace))
 	}
 	if len(o.Labels) == 0 {
@@ -194,7 +200,7 @@ func (o Options) checkCallers() (errs []error) {
 		errs = append(errs, errors.New("callers: name the service accounts of the Envoys that may ask the service, as NAMESPACE/SERVICEACCOUNT"))
 	}
 	for _, caller := range o.Callers {
-		if !identityForm.MatchString(caller) {
+		if !identityForm().MatchString(caller) {
 			errs = append(errs, fmt.Errorf("caller %q: write NAMESPACE/SERVICEACCOUNT", caller))
 		}
 	}
