@@ -10,6 +10,7 @@
 # One workload, two builds of the service beside the floor:
 #   scripts/bench.sh -workloads json-small -variants floor,before,understudy -before /path/of/old/extproc -rounds 6
 set -euo pipefail
+export CGO_ENABLED=0 # as in the image
 cd "$(dirname "$0")/.."
 envoy=$(scripts/envoy.sh "${ENVOY_VERSION:-1.40.0}")
 go build -o bin/bench ./bench

@@ -13,8 +13,8 @@ import (
 )
 
 // collector sets how much garbage there may be before it is collected, in percent of what is in use (GOGC). The usual 100 is
-// as much memory again for garbage as 2,000 open streams are, which make little. In proportion to how fast garbage is made, the
-// share of time that goes into collecting it stays the same, some 2 % of a core; a busy service has its 100.
+// as much memory again as 2,000 open streams take, which make little garbage. In proportion to how fast it is made, collecting
+// it takes the same share of time, some 2 % of a core; a busy service has its 100.
 type collector struct {
 	percent int
 	gauges  [3]gauges.Sample
@@ -45,18 +45,17 @@ func (c *collector) tune() {
 	inUse, made := c.gauges[0].Value.Uint64()+c.gauges[1].Value.Uint64(), c.gauges[2].Value.Uint64()
 	percent := percentFor(inUse, made-c.made)
 	c.made = made
-	if percent != c.percent {
+	if off := percent - c.percent; off != 0 && max(off, -off) >= c.percent/8 { // to set it stops the world for a moment
 		c.percent = percent
 		debug.SetGCPercent(percent)
 	}
 }
 
-// percentFor is in steps of an eighth, as setting it stops the world for a moment.
 func percentFor(inUse, made uint64) int {
-	if inUse < little || made >= busy {
+	if inUse < little {
 		return 100
 	}
-	return int(made/(busy/8))*leastGarbage + leastGarbage
+	return int(min(max(made*100/busy, leastGarbage), 100))
 }
 
 // started is how long after the start the pages that only the start needed are given back.
