@@ -4,12 +4,17 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"maps"
 	"math"
 	"net"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"understudy/pkg/envoyconf"
 )
 
 func TestQuantilesAreThoseOfWhatWasAddedToHalfAPercent(t *testing.T) {
@@ -189,4 +194,54 @@ func TestUnknownNamesAreToldBeforeAnythingStarts(t *testing.T) {
 			t.Errorf("run(%v) = %v with %q, want an error alone", args, err, out.String())
 		}
 	}
+}
+
+func TestOnlyFrontAndHopSpeakHTTP2(t *testing.T) {
+	s := &stack{dir: t.TempDir(), listen: "127.0.0.1:2", more: []string{"127.0.0.1:4", "127.0.0.1:6", "127.0.0.1:8"}}
+	_, cfg, err := s.config(&world{primary: "127.0.0.1:10", backup: "127.0.0.1:12"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := envoyconf.Bootstrap(cfg, envoyconf.Internal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := envoyconf.YAML(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, was := protocols(t, overHTTP2(before)), protocols(t, before)
+	if is["hop"] != "http2_protocol_options" {
+		t.Errorf("the hop's protocol = %q, want http2_protocol_options", is["hop"])
+	}
+	if is["hop"] = was["hop"]; !maps.Equal(is, was) {
+		t.Errorf("protocols of the others = %v, want as before: %v", is, was)
+	}
+}
+
+// protocols are those that clusters name, by cluster.
+func protocols(t *testing.T, bootstrap []byte) map[string]string {
+	t.Helper()
+	var b struct {
+		StaticResources struct {
+			Clusters []struct {
+				Name    string
+				Options map[string]struct {
+					Explicit map[string]any `yaml:"explicit_http_config"`
+				} `yaml:"typed_extension_protocol_options"`
+			}
+		} `yaml:"static_resources"`
+	}
+	if err := yaml.Unmarshal(bootstrap, &b); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, c := range b.StaticResources.Clusters {
+		for _, o := range c.Options {
+			for protocol := range o.Explicit {
+				all[c.Name] = protocol
+			}
+		}
+	}
+	return all
 }

@@ -43,7 +43,8 @@ const variantsSaid = `| variant | is |
 | direct | the client at the provider: what the harness itself takes |
 | envoy | Envoy alone, the shortest way to the same two providers, with Envoy's own retry from one to the other |
 | floor | front and hop as for Understudy, on the same bootstrap, with an ext_proc service that only names the cluster and hands every byte on: what no service in this place can save |
-| understudy | the same with Understudy: one chain of two targets, everything else as by default, its log in a file |
+| floor-h2 | the floor, its front and hop speaking HTTP/2 to each other |
+| understudy | as the floor, with Understudy: one chain of two targets, everything else as by default, its log in a file |
 | litellm, portkey | the LiteLLM proxy with two workers, the Portkey gateway (Node, one process), each with a fallback from the one provider to the other |
 
 All run at once, and their rounds take turns; each workload has fresh processes after a second of warming up. Client, provider and
@@ -177,7 +178,7 @@ func (p *page) workload(w workload) {
 }
 
 func sortedVariants() []string {
-	return []string{"direct", "envoy", "floor", "understudy", "before", "litellm", "portkey"}
+	return []string{"direct", "envoy", "floor", "floor-h2", "understudy", "before", "litellm", "portkey"}
 }
 
 func (p *page) row(w workload, variant string, some []sample) string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,6 +60,7 @@ var variants = map[string]func(ctx context.Context, s *stack, w *world) error{
 	"direct":     startDirect,
 	"envoy":      startEnvoyAlone,
 	"floor":      startFloor,
+	"floor-h2":   startFloor,
 	"understudy": func(ctx context.Context, s *stack, w *world) error { return s.startService(ctx, w, s.extproc) },
 	"before":     func(ctx context.Context, s *stack, w *world) error { return s.startService(ctx, w, s.before) },
 	"litellm":    startLiteLLM,
@@ -230,11 +233,21 @@ func (s *stack) runHop(ctx context.Context, program, path string, cfg *config.Co
 	if err != nil {
 		return fmt.Errorf("%s envoy: %w", program, err)
 	}
+	if s.variant == "floor-h2" {
+		yaml = overHTTP2(yaml)
+	}
 	bootstrap := filepath.Join(s.dir, "bootstrap.yaml")
 	if err := os.WriteFile(bootstrap, yaml, 0o600); err != nil {
 		return err
 	}
 	return s.runEnvoy(ctx, bootstrap, cfg.Envoy.Admin.Addr)
+}
+
+// overHTTP2 has front and hop meet over HTTP/2, on as many connections as Envoy's workers open.
+func overHTTP2(bootstrap []byte) []byte {
+	front, hop, _ := bytes.Cut(bootstrap, []byte("server_listener_name: hop"))
+	hop = bytes.Replace(hop, []byte(" http_protocol_options: {}"), []byte(" http2_protocol_options: {}"), 1)
+	return slices.Concat(front, []byte("server_listener_name: hop"), hop)
 }
 
 // free are so many loopback addresses that were free a moment ago, no two of them the same. Their ports are even, as the hop
