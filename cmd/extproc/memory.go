@@ -61,13 +61,10 @@ func percentFor(inUse, made uint64) int {
 // started is how long after the start the pages that only the start needed are given back.
 const started = 5 * time.Second
 
-// madvCold is MADV_COLD of madvise(2), Linux 5.4.
-const madvCold = 20
-
-// forgetStart unmaps what the start has read of the program: tables of each protocol and platform that it could speak, about
-// 40 MB, most of them never read again. They are files' pages, which the kernel keeps as long as it has room; marked cold
-// first, they are the first that it takes, and no part of a container's working set. What is needed is mapped again unnoticed.
-// Where there is no such thing as smaps, or no permission, nothing changes.
+// forgetStart unmaps what the start has read of the program: tables of each protocol and platform that it could speak, and most
+// of them are never read again. They are pages of a file, and the kernel has them as long as it likes; but they are no longer
+// counted as resident, and not in use, so they are the first to go. What is needed is mapped again unnoticed. Where there is no
+// such thing as smaps, nothing changes.
 func forgetStart() {
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
@@ -79,9 +76,7 @@ func forgetStart() {
 		return
 	}
 	for _, m := range unwritten(f, program) {
-		for _, advice := range []uintptr{madvCold, syscall.MADV_DONTNEED} {
-			_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, m.from, m.to-m.from, advice)
-		}
+		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, m.from, m.to-m.from, syscall.MADV_DONTNEED) // or it stays
 	}
 }
 
