@@ -150,6 +150,9 @@ func (s *suite) interleave(ctx context.Context, w *world, load workload, from, t
 		}
 		all = append(all, stack)
 		s.round(ctx, w, stack, load.warmUp())
+		if load.Open { // what only a start takes is given back by then
+			sleep(ctx, 3*time.Second)
+		}
 	}
 	for round := from; round <= to; round++ {
 		for turn := range all { // each variant comes first, and last, as often as another: what ran before leaves its traces

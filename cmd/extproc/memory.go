@@ -59,7 +59,7 @@ func percentFor(inUse, made uint64) int {
 }
 
 // started is how long after the start the pages that only the start needed are given back.
-const started = 5 * time.Second
+const started = 2 * time.Second
 
 // forgetStart unmaps what the start has read of the program: tables of each protocol and platform that it could speak, and most
 // of them are never read again. They are pages of a file, and the kernel has them as long as it likes; but they are no longer
