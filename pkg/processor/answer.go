@@ -19,13 +19,13 @@ type answer struct {
 	contentType     string
 	contentEncoding string
 	header          map[string]string // of an error answer
-	started         bool              // content has been seen
 
 	held      [][]byte // received; from next on, not yet sent
 	next      int
 	heldBytes int64 // of held, as counted in the process's bound
 	fed       int64 // bytes received
 	sent      int64 // bytes sent on
+	started   bool  // content has been seen
 	ended     bool  // the body is complete
 	trailers  bool  // a trailers message waits for its reply
 	bodyless  bool  // the response ended with its headers

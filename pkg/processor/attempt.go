@@ -44,24 +44,26 @@ type attempt struct {
 	conn      *connAddr // nil: not known
 	book      *chain.Book
 	creds     *credential.Set
+	prices    *budget.Prices
 
-	prices *budget.Prices
-	state  state
 	out    []*extproc.ProcessingResponse
-
 	bodies []*bodyMessage // those that are in out
 
+	state   state
+	api     classify.API
+	unheard bool // Envoy waits for no reply and heeds none
+	noBody  bool // the request ended with its headers
+	run     bool // the call runs a queued request
+	over    bool // the verdict has been reported
+	replay  bool // the answer is another exchange's, under the same key
+
 	head     head
-	api      classify.API
 	chain    *config.Chain
 	plan     *chain.Plan
 	past     []chain.Past
 	body     provider.Request
-	unheard  bool           // Envoy waits for no reply and heeds none
 	early    []byte         // of the body, while it streams in; only where unheard
-	noBody   bool           // the request ended with its headers
 	probed   *config.Target // the call is a probe of ours
-	run      bool           // the call runs a queued request
 	drill    rehearsal
 	try      *chain.Try
 	reserved int64 // bytes taken from the process's bound for the request's body, and for a copy of the answer
@@ -78,14 +80,11 @@ type attempt struct {
 	copy    keepsake
 	clock   clock
 	moments moments
-	trace   Trace
 	closing *Record // to be told of: the exchange, which has its answer; nil: nothing
-	over    bool    // the verdict has been reported
 	why     string  // x-llm-fallback-reason, as told
 	mode    string  // the degraded mode that answers
 	degrade string  // x-llm-degraded, as told
 	status  int     // given to the client, 0: none by this attempt
-	replay  bool    // the answer is another exchange's, under the same key
 	refused string  // why the queue did not take the request, or money kept the last target out
 }
 
@@ -105,10 +104,10 @@ func (a *attempt) step(m *extproc.ProcessingRequest) {
 		if body, whole := a.gather(r.RequestBody); whole {
 			a.requestBody(body)
 		}
-		observe(a.p.metrics.requestOverhead, time.Since(from), a.trace)
+		observe(a.p.metrics.requestOverhead, time.Since(from), a.head.trace)
 	case *extproc.ProcessingRequest_ResponseHeaders:
 		a.responseHeaders(r.ResponseHeaders, m.Attributes)
-		observe(a.p.metrics.responseOverhead, time.Since(from), a.trace)
+		observe(a.p.metrics.responseOverhead, time.Since(from), a.head.trace)
 	case *extproc.ProcessingRequest_ResponseBody:
 		a.responseBody(r.ResponseBody.Body, r.ResponseBody.EndOfStream)
 	case *extproc.ProcessingRequest_ResponseTrailers:

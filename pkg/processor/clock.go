@@ -20,23 +20,37 @@ const (
 	minRate      cause = "min_rate"
 )
 
-// clock holds the deadlines of one attempt; the zero time is no deadline. It knows no timer: due says when to
-// look, ring what is over.
+// instant is a moment, in nanoseconds after the clock's from; zero is none. A third of a time.Time, of which there are six in
+// every open stream.
+type instant int64
+
+// clock holds the deadlines of one attempt; a zero one is none. It knows no timer: due says when to look, ring what is over.
 type clock struct {
 	sentAt   time.Time // when the request went to its target
 	total    time.Time // of the exchange
-	waited   time.Time
-	first    time.Time // until the first content
-	whole    time.Time // until the end
-	hold     time.Time // until commit
-	activity time.Time // of the last event, once content has been seen
+	from     time.Time // what instants are counted from; zero: there are none yet
+	waited   instant
+	first    instant // until the first content
+	whole    instant // until the end
+	hold     instant // until commit
+	activity instant // of the last event, once content has been seen
 	idle     time.Duration
 
 	least config.MinRate // zero: none
-	rate  time.Time      // when the content of the window is looked at
+	rate  instant        // when the content of the window is looked at
 	base  int64          // bytes of content when it began
 
 	stalled time.Duration // how long the client has kept the answer waiting
+}
+
+func (c *clock) at(t time.Time) instant {
+	if c.from.IsZero() {
+		c.from = t.Add(-1)
+	}
+	if d := t.Sub(c.from); d != 0 {
+		return instant(d)
+	}
+	return 1 // not none
 }
 
 // watch notes when the request went off, and ends every deadline.
@@ -45,7 +59,7 @@ func (c *clock) watch(sentAt time.Time) { *c = clock{sentAt: sentAt} }
 // window begins the next window of the least rate, with so many bytes of content so far.
 func (c *clock) window(now time.Time, content int64) {
 	if c.least.Window > 0 {
-		c.rate, c.base = now.Add(c.least.Window), content
+		c.rate, c.base = c.at(now.Add(c.least.Window)), content
 	}
 }
 
@@ -56,83 +70,88 @@ func (c *clock) slow(content int64) bool {
 
 func (c *clock) start(total time.Time) { c.total = total }
 
-func (c *clock) wait(until time.Time) { c.waited = until }
+func (c *clock) wait(until time.Time) { c.waited = c.at(until) }
 
 // sendOff starts the attempt's deadlines when the request goes to its target.
 func (c *clock) sendOff(now time.Time, ch *config.Chain, stream bool) {
 	d := ch.Deadlines
-	c.sentAt, c.waited = now, time.Time{}
+	c.sentAt, c.waited = now, 0
 	c.idle, c.least = d.Idle, ch.MinRate
 	if stream {
-		c.first = now.Add(d.FirstContent)
+		c.first = c.at(now.Add(d.FirstContent))
 	}
 	if !stream || ch.Commit == config.CommitComplete {
-		c.whole = now.Add(d.Answer)
+		c.whole = c.at(now.Add(d.Answer))
 	}
 }
 
 // held starts the bound on the time that an answer's headers may be kept back.
-func (c *clock) held(now time.Time, ch *config.Chain) { c.hold = now.Add(ch.Hold.Time) }
+func (c *clock) held(now time.Time, ch *config.Chain) { c.hold = c.at(now.Add(ch.Hold.Time)) }
 
-func (c *clock) released() { c.hold = time.Time{} }
+func (c *clock) released() { c.hold = 0 }
 
 // content stops the first-content deadline; from here on events must not be further apart than idle.
 func (c *clock) content(now time.Time) {
-	if !c.first.IsZero() {
-		c.first, c.activity = time.Time{}, now
+	if c.first != 0 {
+		c.first, c.activity = 0, c.at(now)
 	}
 }
 
 // event notes that the provider said something.
 func (c *clock) event(now time.Time) {
-	if !c.activity.IsZero() {
-		c.activity = now
+	if c.activity != 0 {
+		c.activity = c.at(now)
 	}
 }
 
 // blocked notes that d has passed waiting for the client to read, which was not the provider's silence.
 func (c *clock) blocked(d time.Duration) {
 	c.stalled += d
-	if !c.activity.IsZero() {
-		c.activity = c.activity.Add(d)
+	if c.activity != 0 {
+		c.activity += instant(d)
 	}
-	if !c.rate.IsZero() {
-		c.rate = c.rate.Add(d) // a window lasts for as long as we listen
+	if c.rate != 0 {
+		c.rate += instant(d) // a window lasts for as long as we listen
 	}
 }
 
 // stop ends every deadline.
 func (c *clock) stop() { *c = clock{} }
 
-func (c *clock) bounds() [7]struct {
-	at  time.Time
+type bound struct {
+	at  instant
 	why cause
-} {
-	var quiet time.Time
-	if !c.activity.IsZero() {
-		quiet = c.activity.Add(c.idle)
+}
+
+func (c *clock) bounds() [7]bound {
+	var whole, quiet instant
+	if !c.total.IsZero() {
+		whole = c.at(c.total)
 	}
-	return [...]struct {
-		at  time.Time
-		why cause
-	}{{c.total, total}, {c.waited, waited}, {c.first, firstContent}, {c.whole, wholeAnswer}, {quiet, idle}, {c.hold, holdTime}, {c.rate, minRate}}
+	if c.activity != 0 {
+		quiet = c.activity + instant(c.idle)
+	}
+	return [...]bound{{whole, total}, {c.waited, waited}, {c.first, firstContent}, {c.whole, wholeAnswer}, {quiet, idle}, {c.hold, holdTime}, {c.rate, minRate}}
 }
 
 // due is the next deadline, zero without any.
 func (c *clock) due() time.Time {
-	var next time.Time
+	var next instant
 	for _, b := range c.bounds() {
-		if !b.at.IsZero() && (next.IsZero() || b.at.Before(next)) {
+		if b.at != 0 && (next == 0 || b.at < next) {
 			next = b.at
 		}
 	}
-	return next
+	if next == 0 {
+		return time.Time{}
+	}
+	return c.from.Add(time.Duration(next))
 }
 
 // ring is a deadline that is over, that of the exchange before any other.
 func (c *clock) ring(now time.Time) cause {
 	for _, b := range c.bounds() {
-		if !b.at.IsZero() && !now.Before(b.at) {
+		if b.at != 0 && c.at(now) >= b.at {
 			return b.why
 		}
 	}

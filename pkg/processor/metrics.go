@@ -150,7 +150,7 @@ func (m *Metrics) firstContent(a *attempt, now time.Time) {
 	if a.drill.marked || a.drill.fault != "" {
 		return
 	}
-	observe(m.contentSeconds.WithLabelValues(a.try.Target.Name), now.Sub(a.clock.sentAt), a.trace)
+	observe(m.contentSeconds.WithLabelValues(a.try.Target.Name), now.Sub(a.clock.sentAt), a.head.trace)
 }
 
 // observe notes a duration, with the trace in which it can be looked at as the bucket's exemplar.

@@ -91,7 +91,7 @@ func (a *attempt) record(v classify.Verdict, outcome string) *Record {
 		ID: a.head.exchange.ID, RequestID: a.head.requestID, Key: a.shortKey(), Chain: a.chain.Name, Outcome: outcome,
 		Rung: -1, Attempts: max(1, a.head.exchange.Attempt), Status: a.status, Streamed: a.body.Stream, Verdict: v,
 		Cost: a.cost.bill, Reason: a.why, Ineligible: a.obstacles(), Mode: a.mode, Label: a.degrade, Replayed: a.replay,
-		Job: a.run, Drill: a.drill.id(), Marked: a.drill.marked, Fault: a.drill.fault, ClientRetry: a.head.clientRetries, Trace: a.trace,
+		Job: a.run, Drill: a.drill.id(), Marked: a.drill.marked, Fault: a.drill.fault, ClientRetry: a.head.clientRetries, Trace: a.head.trace,
 		Replica: a.p.replica, Config: a.book.Config.Hash, Start: a.head.exchange.Start, End: time.Now(),
 		Sent: a.moments.sent, Content: a.moments.content, Committed: a.moments.committed,
 	}

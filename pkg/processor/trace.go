@@ -60,21 +60,20 @@ type AttemptRecord struct {
 
 // join finds the exchange's place in its trace.
 func (a *attempt) join() {
-	a.trace = a.head.trace
 	if a.p.tracer == nil {
-		a.trace.Sampled = false
+		a.head.trace.Sampled = false
 		return
 	}
-	a.trace = a.p.tracer.Join(a.head.exchange.ID, a.trace)
+	a.head.trace = a.p.tracer.Join(a.head.exchange.ID, a.head.trace)
 }
 
 // traced tells the tracer of the attempt's verdict.
 func (a *attempt) traced(v classify.Verdict) {
-	if !a.trace.Sampled {
+	if !a.head.trace.Sampled {
 		return
 	}
 	a.p.tracer.Attempt(&AttemptRecord{
-		Trace: a.trace, Exchange: a.head.exchange.ID, Attempt: a.head.exchange.Attempt, Chain: a.chain, Target: a.try.Target,
+		Trace: a.head.trace, Exchange: a.head.exchange.ID, Attempt: a.head.exchange.Attempt, Chain: a.chain, Target: a.try.Target,
 		Rung: a.try.Rung, Stream: a.body.Stream, Verdict: v, Cost: a.cost.bill, Drill: a.drill.id(), Fault: a.drill.fault,
 		Sent: a.moments.sent, Content: a.moments.content, End: time.Now(),
 	})

@@ -30,16 +30,17 @@ type Request struct {
 	Array  bool // the stream is one JSON array, as Gemini's is unless events are asked for
 	Broken bool // not a JSON object: it goes on as it came, and its provider will say what is wrong
 
-	route    route
-	query    string
-	header   http.Header
-	tier     string // service_tier, or Gemini's serviceTier
-	speed    string // Anthropic's
-	standard bool   // no tier is asked for, whatever the client and the target say
-	body     []byte
-	doc      *document // of the body; nil when that is broken, or gone
+	standard bool // no tier is asked for, whatever the client and the target say
 	decoded  bool
-	facts    *facts // once they were looked for
+
+	route  route
+	query  string
+	header http.Header
+	tier   string // service_tier, or Gemini's serviceTier
+	speed  string // Anthropic's
+	body   []byte
+	doc    *document // of the body; nil when that is broken, or gone
+	facts  *facts    // once they were looked for
 }
 
 // Read reads a request to an endpoint. Of its body, a JSON object, every top-level "model" is found: JSON does not say
