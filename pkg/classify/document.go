@@ -12,7 +12,7 @@ type document struct {
 
 func newDocument(r *Response, base int64) *document {
 	r.facts.next()
-	r.scan.Reset(r.tree())
+	r.ownScan(r.tree())
 	return &document{r: r, base: base}
 }
 

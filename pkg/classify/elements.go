@@ -18,7 +18,7 @@ type elements struct {
 
 func newElements(r *Response, base int64) *elements {
 	r.facts.next()
-	r.scan.Reset(elementTree)
+	r.ownScan(elementTree)
 	return &elements{stream: stream{r: r}, at: base, good: base}
 }
 

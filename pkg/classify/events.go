@@ -2,6 +2,7 @@ package classify
 
 import (
 	"bytes"
+	"sync"
 
 	"understudy/pkg/classify/jsonscan"
 	"understudy/pkg/classify/sse"
@@ -88,11 +89,27 @@ func (r *Response) tree() *jsonscan.Paths {
 	return r.d.tree
 }
 
+// scanners are for texts that come in one piece: an open stream needs none between its events.
+var scanners = sync.Pool{New: func() any { return new(jsonscan.Scanner) }}
+
 // read searches one JSON text for facts, and reports whether it is well formed.
 func (r *Response) read(tree *jsonscan.Paths, data []byte) bool {
-	r.scan.Reset(tree)
+	s := scanners.Get().(*jsonscan.Scanner)
+	defer func() {
+		r.facts.scan = r.scan
+		s.Reset(nil, nil)
+		scanners.Put(s)
+	}()
+	s.Reset(tree, &r.facts)
+	r.facts.scan = s
 	r.facts.iterating = false // a text that broke off may have left it
-	return r.scan.Feed(data) == len(data) && r.scan.State() == jsonscan.Whole
+	return s.Feed(data) == len(data) && s.State() == jsonscan.Whole
+}
+
+// ownScan begins a text that comes in pieces.
+func (r *Response) ownScan(tree *jsonscan.Paths) {
+	r.scan = jsonscan.New(tree, &r.facts)
+	r.facts.scan = r.scan
 }
 
 // done takes "[DONE]": it ends a chat, but says nothing of how it went (wire-formats 9: vLLM sends it after an

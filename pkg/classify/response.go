@@ -51,9 +51,9 @@ type Response struct {
 	events  int64 // read so far
 	content int64 // bytes of content in them
 	facts   facts
-	scan    *jsonscan.Scanner
-	started bool // content was seen
-	ended   bool // the end marker was seen: nothing behind it counts
+	scan    *jsonscan.Scanner // of a text that comes in pieces
+	started bool              // content was seen
+	ended   bool              // the end marker was seen: nothing behind it counts
 
 	cut       bool // the body was cut below HTTP
 	cutCoding bool // the body was cut inside its content coding
@@ -81,8 +81,6 @@ func New(o Options) *Response {
 	}
 	r := &Response{o: o, d: dialectOf(o.API)}
 	r.facts.texts = make([]textFact, 0, usualTexts)
-	r.scan = jsonscan.New(anyTree, &r.facts)
-	r.facts.scan = r.scan
 	return r
 }
 

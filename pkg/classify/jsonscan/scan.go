@@ -88,14 +88,14 @@ type Scanner struct {
 
 // New returns a scanner that tells sink the values at paths.
 func New(paths *Paths, sink Sink) *Scanner {
-	s := &Scanner{paths: paths, sink: sink}
-	s.Reset(paths)
+	s := &Scanner{}
+	s.Reset(paths, sink)
 	return s
 }
 
-// Reset makes ready for another text, and asks for other places.
-func (s *Scanner) Reset(paths *Paths) {
-	s.paths, s.st, s.depth, s.live, s.at = paths, value, 0, 0, root
+// Reset makes ready for another text, whose values at paths sink is told.
+func (s *Scanner) Reset(paths *Paths, sink Sink) {
+	s.paths, s.sink, s.st, s.depth, s.live, s.at = paths, sink, value, 0, 0, root
 	s.held, s.high = false, 0
 }
 

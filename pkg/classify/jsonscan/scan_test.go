@@ -143,7 +143,7 @@ func TestAScannerReadsOneTextAfterAnother(t *testing.T) {
 	var told log
 	s := New(paths, &told)
 	for _, in := range []string{`{"error":{"co`, `{"type":"a"}`, `x`, `{"type":"b"}`} {
-		s.Reset(paths)
+		s.Reset(paths, &told)
 		s.Feed([]byte(in))
 	}
 	if want := (log{"4:obj:", "1:str:a", "1:str:b"}); !reflect.DeepEqual(told, want) {
@@ -191,11 +191,11 @@ func plainKeys(in string) bool {
 
 func BenchmarkFeed(b *testing.B) {
 	text := []byte(`{"id":"chatcmpl-9x8f7e6d5c4b3a2918","object":"chat.completion.chunk","created":1764000000,"model":"gpt-5.5","choices":[{"index":0,"delta":{"content":" hello there"},"logprobs":null,"finish_reason":null}]}`)
-	s := New(paths, new(nothing))
+	s, sink := New(paths, nil), new(nothing)
 	b.SetBytes(int64(len(text)))
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Reset(paths)
+		s.Reset(paths, sink)
 		s.Feed(text)
 	}
 }
