@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestOnlyWhatAFileHoldsUnwrittenIsGivenBack(t *testing.T) {
@@ -14,18 +18,33 @@ func TestOnlyWhatAFileHoldsUnwrittenIsGivenBack(t *testing.T) {
 Size:              21848 kB
 Rss:               18484 kB
 Anonymous:             0 kB
+Swap:                  0 kB
 VmFlags: rd ex mr mw me
 01956000-031f0000 r--p 01556000 fe:00 77 /opt/extproc
 Rss:               19536 kB
 Anonymous:             4 kB
-031f0000-032e1000 rw-p 02df0000 fe:00 77 /opt/extproc
+Swap:                  0 kB
+VmFlags: rd mr mw me
+031f0000-031f8000 r--p 02df0000 fe:00 77 /opt/extproc
 Anonymous:             0 kB
+Swap:                 32 kB
+VmFlags: rd mr mw me
+031f8000-032e1000 rw-p 02df8000 fe:00 77 /opt/extproc
+Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd wr mr mw me
 032e1000-05335000 rw-p 00000000 00:00 0
 Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd wr mr mw me
 7f7a891df000-7f7a89335000 r-xp 00026000 fe:00 88 /usr/lib/libc.so.6
 Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd ex mr mw me
 7f7a89400000-7f7a89500000 r--s 00000000 fe:00 77 /opt/extproc
 Anonymous:             0 kB
+Swap:                  0 kB
+VmFlags: rd mr mw me
 `
 	want := []mapping{{0x400000, 0x1956000}, {0x7f7a89400000, 0x7f7a89500000}}
 	if got := unwritten(strings.NewReader(smaps), "/opt/extproc"); !slices.Equal(got, want) {
@@ -87,12 +106,51 @@ func TestGarbageIsAllowedByHowFastItIsMade(t *testing.T) {
 	}
 }
 
+// inUse keeps so many bytes in use.
+func inUse(t *testing.T, bytes int) {
+	all := make([]*byte, bytes>>10)
+	for i := range all {
+		all[i] = &make([]byte, 1<<10)[0]
+	}
+	t.Cleanup(func() { runtime.KeepAlive(all) })
+	runtime.GC()
+}
+
+func TestTheRateIsBelievedWhenItRisesAndSlowlyWhenItFalls(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
+	inUse(t, 2*little)
+	c := newCollector()
+	c.tune()
+	c.rate = busy // what a burst leaves
+	c.tune()
+	if got := debug.SetGCPercent(100); got < 80 || got >= 100 {
+		t.Errorf("GOGC a second after a burst = %d, want a little less than 100", got)
+	}
+	for range 60 {
+		c.tune()
+	}
+	if got := debug.SetGCPercent(100); got != leastGarbage {
+		t.Errorf("GOGC a minute after a burst = %d, want %d", got, leastGarbage)
+	}
+}
+
 func TestAnOperatorsOwnPercentageIsLeftAlone(t *testing.T) {
-	t.Setenv("GOGC", "77")
-	before := debug.SetGCPercent(77)
-	defer debug.SetGCPercent(before)
-	newCollector().tune()
-	if got := debug.SetGCPercent(77); got != 77 {
-		t.Errorf("GOGC = %d after tune, want 77 as it was set", got)
+	for _, tt := range []struct {
+		gogc string
+		want int
+	}{{"77", 77}, {"", leastGarbage}} {
+		t.Run("GOGC="+tt.gogc, func(t *testing.T) {
+			t.Setenv("GOGC", tt.gogc)
+			defer debug.SetGCPercent(debug.SetGCPercent(77))
+			inUse(t, 2*little)
+			synctest.Test(t, func(t *testing.T) {
+				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+				defer stop()
+				thrift(ctx)
+			})
+			if got := debug.SetGCPercent(77); got != tt.want {
+				t.Errorf("GOGC after a minute = %d, want %d", got, tt.want)
+			}
+		})
 	}
 }

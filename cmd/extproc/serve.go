@@ -45,22 +45,15 @@ func (a *app) watch(ctx context.Context, cfg *config.Config) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	w := config.NewWatcher(cfg)
-	memory := newCollector()
-	rested := time.NewTimer(started)
-	defer rested.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 			a.retire(ctx)
-			memory.tune()
 			if !w.Changed() {
 				continue
 			}
-		case <-rested.C:
-			forgetStart()
-			continue
 		case <-a.hup:
 		}
 		a.reload(ctx, cfg.File)

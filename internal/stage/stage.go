@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -61,20 +62,25 @@ func Write(t testing.TB, path string, data []byte) string {
 	return path
 }
 
-// Free is a loopback address that was free a moment ago. Its port is below those from which the kernel takes the near ends
-// of connections (32768 and up), one of which would soon have taken a port of :0 for itself. It is even: the hop of an
-// Envoy listens on the port after the front's.
+// given are the ports that Free has given in this process.
+var given sync.Map
+
+// Free is a loopback address that was free a moment ago, and is given once. Its port is below those from which the kernel
+// takes the near ends of connections (32768 and up), one of which would soon have taken a port of :0 for itself. It is even:
+// the hop of an Envoy listens on the port after the front's.
 func Free(t testing.TB) string {
 	t.Helper()
-	var err error
-	for range 100 {
-		var ln net.Listener
-		if ln, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12_000+2*rand.IntN(10_000))); err == nil {
+	for range 1000 {
+		port := 12_000 + 2*rand.IntN(10_000)
+		if _, taken := given.LoadOrStore(port, nil); taken {
+			continue
+		}
+		if ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
 			defer ln.Close()
 			return ln.Addr().String()
 		}
 	}
-	t.Fatal(err)
+	t.Fatal("no free port")
 	return ""
 }
 

@@ -45,7 +45,7 @@ type clock struct {
 
 func (c *clock) at(t time.Time) instant {
 	if c.from.IsZero() {
-		c.from = t.Add(-1)
+		c.from = time.Now().Add(-1) // not t, which may be by another's clock: the wall's
 	}
 	if d := t.Sub(c.from); d != 0 {
 		return instant(d)

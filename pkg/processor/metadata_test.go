@@ -1,6 +1,8 @@
 package processor
 
 import (
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -53,6 +55,30 @@ func TestEnvoyReadsTheMetadata(t *testing.T) {
 		}
 		if got := kept(t, row.m); !proto.Equal(got, want) {
 			t.Errorf("metadata %s = %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestMetadataOfOneExchangeIsNotToldWithTheNextsAnswer(t *testing.T) {
+	p := benchProcessor(t)
+	for i, messages := range []int{1, 2, 3, 2, 1, 3} { // whichever message is used again, and for whichever part
+		target := "a/" + strconv.Itoa(i)
+		var told []string
+		stream := &fakeStream{ctx: t.Context(), out: make(chan string, messages), each: func(m *extproc.ProcessingResponse) {
+			told = append(told, arrived(t, m).GetDynamicMetadata().GetFields()["understudy"].GetStructValue().GetFields()["target"].GetStringValue())
+		}}
+		a := newAttempt(t.Context(), p)
+		for n := range messages {
+			a.sendBody([]byte("some"), n == messages-1)
+		}
+		a.usage = usageOf(target, 0, classify.Verdict{Class: classify.OK}, budget.Bill{})
+		if err := a.flush(stream); err != nil {
+			t.Fatal(err)
+		}
+		want := make([]string, messages)
+		want[messages-1] = target
+		if !slices.Equal(told, want) {
+			t.Errorf("targets told with the messages of %s = %q, want %q", target, told, want)
 		}
 	}
 }

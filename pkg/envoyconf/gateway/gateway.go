@@ -36,7 +36,7 @@ type Options struct {
 //go:embed *.tmpl
 var texts embed.FS
 
-var label = form(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // RFC 1123 label
+var label = attach.Form(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // RFC 1123 label
 
 // Manifests is YAML for kubectl, or for a directory that Envoy Gateway's file provider watches. Equal arguments give
 // equal bytes. The error joins everything that Envoy Gateway or Envoy could not be told.

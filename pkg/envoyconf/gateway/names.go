@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strings"
-	"sync"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"sigs.k8s.io/yaml"
@@ -14,16 +12,11 @@ import (
 	"understudy/pkg/envoyconf/attach"
 )
 
-// form compiles an expression when it is first used: a service that serves uses none of these.
-func form(expr string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
-}
-
 // What the CustomResourceDefinitions take.
 var (
-	hostForm = form(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$`) // Backend: fqdn.hostname
-	pathForm = form(`^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$`)               // HTTPRoute: path.value
-	nameForm = form(`^[a-z0-9]([-a-z0-9]{0,248}[a-z0-9])?$`)                                // of 253, less "-ca"
+	hostForm = attach.Form(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\.?$`) // Backend: fqdn.hostname
+	pathForm = attach.Form(`^(?:[-A-Za-z0-9/._~!$&'()*+,;=:@]|[%][0-9a-fA-F]{2})+$`)               // HTTPRoute: path.value
+	nameForm = attach.Form(`^[a-z0-9]([-a-z0-9]{0,248}[a-z0-9])?$`)                                // of 253, less "-ca"
 )
 
 // acceptable tells everything that the API server would refuse.
@@ -131,7 +124,7 @@ func endpoint(a *corev3.Address) (string, error) {
 	return fmt.Sprintf("{fqdn: {hostname: %q, port: %d}}", strings.ToLower(host), port), nil
 }
 
-var notInNames = form(`[^a-z0-9]+`)
+var notInNames = attach.Form(`[^a-z0-9]+`)
 
 // kubernetesName makes an RFC 1123 name of a cluster's.
 func kubernetesName(cluster string) string {

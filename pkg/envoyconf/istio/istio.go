@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
 	"understudy/pkg/config"
 	"understudy/pkg/envoyconf"
@@ -140,17 +138,12 @@ func portOf(a config.Address) uint32 {
 	return uint32(n)
 }
 
-// form compiles an expression when it is first used: a service that serves uses none of these.
-func form(expr string) func() *regexp.Regexp {
-	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
-}
-
 // RFC 1123 names, and two of them as an identity.
 var (
-	labelForm    = form(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // a namespace
-	serviceForm  = form(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)    // RFC 1035: a Service
-	nameForm     = form(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
-	identityForm = form(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+	labelForm    = attach.Form(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) // a namespace
+	serviceForm  = attach.Form(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)    // RFC 1035: a Service
+	nameForm     = attach.Form(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+	identityForm = attach.Form(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
 )
 
 func (o Options) check() error {
