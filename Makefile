@@ -25,6 +25,7 @@ lint:
 # have property tests that it cannot run.
 unit: ## all packages, under the race detector where it can be; benchmarks run once so that they keep compiling
 	go test $(RACE) -shuffle=on $$(go list ./... | grep -v /pkg/store$$)
+	go test -run Alloc ./pkg/classify/... ./pkg/processor # a pool loses some of what it gets to the race detector
 	go test ./pkg/fleet ./pkg/store ./pkg/chain/budget ./pkg/degrade/queue
 	go test -run '^$$' -bench . -benchtime 1x ./...
 

@@ -24,7 +24,7 @@ type collector struct {
 }
 
 const (
-	leastGarbage = 12       // percent
+	leastGarbage = 8        // percent
 	busy         = 32 << 20 // bytes of garbage a second
 	little       = 16 << 20 // bytes in use: too little to save on
 )

@@ -96,7 +96,7 @@ func TestGarbageIsAllowedByHowFastItIsMade(t *testing.T) {
 	}{
 		{"a service at rest", 8 * mib, 0, 100},
 		{"a few streams", 15 * mib, 3 * mib, 100},
-		{"two thousand slow streams", 40 * mib, 2 * mib, 12},
+		{"two thousand slow streams", 40 * mib, 2 * mib, 8},
 		{"two thousand streams", 40 * mib, 16 * mib, 50},
 		{"a burst", 40 * mib, 900 * mib, 100},
 	} {

@@ -89,7 +89,8 @@ func (r *Response) tree() *jsonscan.Paths {
 	return r.d.tree
 }
 
-// scanners are for texts that come in one piece: an open stream needs none between its events.
+// scanners are for texts that come in one piece: an open stream needs none between its events. A Response has no owner whose
+// they could be.
 var scanners = sync.Pool{New: func() any { return new(jsonscan.Scanner) }}
 
 // read searches one JSON text for facts, and reports whether it is well formed.
