@@ -26,10 +26,9 @@ quick)
 	;;
 full)
 	eval "$(scripts/peers.sh)"
-	# The simulation first, or it would be what else the machine does.
-	go test ./pkg/fleet -count=1 -run LargeFleet -simulation "$PWD/docs/fleet.jsonl" >&2
 	"${run[@]}" -raw docs/results.jsonl -variants direct,envoy,floor,understudy,litellm,portkey \
 		-litellm "$LITELLM" -portkey "$PORTKEY" "$@" >bin/results.md
+	go test ./pkg/fleet -count=1 -run LargeFleet -simulation "$PWD/docs/fleet.jsonl" >&2 # last: before, it would be what else the machine does
 	bin/bench sizing -raw docs/results.jsonl -fleet docs/fleet.jsonl >bin/sizing.md
 	mv bin/results.md docs/results.md
 	mv bin/sizing.md envoy/sizing.md
