@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"understudy/internal/scripted"
+	teststage "understudy/internal/stage"
 	"understudy/pkg/chain/breaker"
 	"understudy/pkg/config"
 )
@@ -100,12 +100,8 @@ func (s *stage) cast() (err error) {
 }
 
 func (s *stage) script(t *testing.T, page string) (err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	defer l.Close() // Envoy takes the port; the service must know it, as it calls there
-	values := map[string]string{"dir": s.dir, "front": l.Addr().String(), "page": page,
+	// Envoy takes the front's port; the service must know it, as it calls there.
+	values := map[string]string{"dir": s.dir, "front": teststage.Free(t), "page": page,
 		"primary": s.primary.server.URL("127.0.0.1"), "fallback": s.fallback.server.URL("127.0.0.1")}
 	text := os.Expand(ownCallsYAML, func(name string) string { return values[name] })
 	if err := os.WriteFile(s.path("own.yaml"), []byte(text), 0o600); err != nil {
