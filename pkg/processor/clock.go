@@ -150,8 +150,9 @@ func (c *clock) due() time.Time {
 
 // ring is a deadline that is over, that of the exchange before any other.
 func (c *clock) ring(now time.Time) cause {
+	at := c.at(now)
 	for _, b := range c.bounds() {
-		if b.at != 0 && c.at(now) >= b.at {
+		if b.at != 0 && at >= b.at {
 			return b.why
 		}
 	}
