@@ -286,7 +286,7 @@ func (a *app) start() {
 	a.wg.Go(func() { a.fail(a.grpc.Serve(processor.Listener(a.grpcListener))) })
 	a.wg.Go(func() { a.fail(a.admin.Serve(a.adminListener)) })
 	a.wg.Go(func() { a.watch(ctx, a.cfg) })
-	a.wg.Go(func() { thrift(ctx) })
+	a.wg.Go(func() { thrift(ctx, eachCollection(ctx)) })
 	a.wg.Go(func() { a.wires.watch(ctx) })
 	a.ready.Store(true)
 }

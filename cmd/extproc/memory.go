@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"runtime/debug"
 	gauges "runtime/metrics"
 	"strings"
@@ -15,51 +16,100 @@ import (
 
 // collector sets how much garbage there may be before it is collected, in percent of what is in use (GOGC). The usual 100 is
 // as much memory again as 2,000 open streams take, which make little garbage. In proportion to how fast it is made, collecting
-// it takes the same share of time, some 2 % of a core; a busy service has its 100. The rate is believed at once when it rises,
-// and slowly when it falls: the next burst may be near.
+// it takes the same share of time, some 2 % of a core; a busy service has its 100, and one that has little in use may fill a
+// small heap first: collecting took a tenth of its time. The rate is believed at once when it rises, and half of it a second
+// later: the next burst may be near.
 type collector struct {
-	gauges [3]gauges.Sample
-	made   uint64 // bytes, since the start
-	rate   uint64 // bytes a second
+	gauges  [3]gauges.Sample
+	at      time.Time
+	made    uint64 // bytes, from the start until then
+	rate    uint64 // bytes a second
+	percent int
 }
 
 const (
-	leastGarbage = 8        // percent
+	leastGarbage = 16       // percent
 	busy         = 32 << 20 // bytes of garbage a second
-	little       = 16 << 20 // bytes in use: too little to save on
+	smallHeap    = 28 << 20 // bytes, garbage included, that a service in use may have in any case
+	inService    = 1 << 20  // bytes of garbage a second: it is in use
+	leastInUse   = 4 << 20  // bytes: Go's least heap is that times the percentage
+
+	leastSpan = 50 * time.Millisecond // that a rate is taken of: one large body is no rate
 )
 
 func newCollector() *collector {
-	return &collector{gauges: [3]gauges.Sample{
+	c := &collector{gauges: [3]gauges.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/stack:bytes"}, {Name: "/gc/heap/allocs:bytes"}}}
+	c.measure()
+	return c
 }
 
+// collected is called after a collection: what is in use is known anew, and one that comes soon after another is a burst's,
+// which need not wait for its second.
+func (c *collector) collected() { c.set(max(c.measure(), c.rate)) }
+
 // tune is called each second.
-func (c *collector) tune() {
+func (c *collector) tune() { c.set(max(c.measure(), c.rate/2)) }
+
+// measure is how fast garbage has been made since the last time.
+func (c *collector) measure() uint64 {
 	gauges.Read(c.gauges[:])
-	made := c.gauges[2].Value.Uint64()
-	c.rate = max(made-c.made, c.rate*7/8)
-	c.made = made
-	debug.SetGCPercent(percentFor(c.gauges[0].Value.Uint64()+c.gauges[1].Value.Uint64(), c.rate))
+	now, made := time.Now(), c.gauges[2].Value.Uint64()
+	rate := float64(made-c.made) / max(now.Sub(c.at), leastSpan).Seconds()
+	c.at, c.made = now, made
+	return uint64(rate)
+}
+
+func (c *collector) set(rate uint64) {
+	c.rate = rate
+	percent := percentFor(c.gauges[0].Value.Uint64()+c.gauges[1].Value.Uint64(), rate)
+	if percent != c.percent { // to set it stops the world
+		c.percent = percent
+		debug.SetGCPercent(percent)
+	}
 }
 
 func percentFor(inUse, rate uint64) int {
-	if inUse < little {
-		return 100
+	percent := min(max(rate*100/busy, leastGarbage), 100)
+	if inUse < smallHeap {
+		room := (smallHeap - inUse) * 100 / max(inUse, leastInUse)
+		if rate < inService {
+			room = min(room, 100)
+		}
+		percent = max(percent, room)
 	}
-	return int(min(max(rate*100/busy, leastGarbage), 100))
+	return int(percent)
+}
+
+// eachCollection sends after nearly each collection from now on, until ctx ends, to whom is listening.
+func eachCollection(ctx context.Context) <-chan struct{} {
+	over := make(chan struct{}, 1)
+	var next func(struct{})
+	next = func(struct{}) {
+		if ctx.Err() == nil {
+			runtime.AddCleanup(new(*int), next, struct{}{}) // of what nobody holds
+		}
+		select {
+		case over <- struct{}{}:
+		default:
+		}
+	}
+	next(struct{}{})
+	return over
 }
 
 // started is how long after the start the pages that only the start needed are given back.
 const started = 2 * time.Second
 
-// thrift keeps memory small until ctx ends. An operator who sets GOGC knows better about garbage, and is left alone.
-func thrift(ctx context.Context) {
+// thrift keeps memory small until ctx ends, and hears of collections. An operator who sets GOGC knows better about garbage, and
+// is left alone.
+func thrift(ctx context.Context, collections <-chan struct{}) {
 	tick, rested := time.NewTicker(time.Second), time.NewTimer(started)
 	defer tick.Stop()
 	defer rested.Stop()
 	if os.Getenv("GOGC") != "" {
 		tick.Stop()
+		collections = nil
 	}
 	garbage := newCollector()
 	for {
@@ -68,6 +118,8 @@ func thrift(ctx context.Context) {
 			return
 		case <-tick.C:
 			garbage.tune()
+		case <-collections:
+			garbage.collected()
 		case <-rested.C:
 			forgetStart()
 		}

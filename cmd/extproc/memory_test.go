@@ -94,9 +94,13 @@ func TestGarbageIsAllowedByHowFastItIsMade(t *testing.T) {
 		inUse, made uint64
 		percent     int
 	}{
-		{"a service at rest", 8 * mib, 0, 100},
-		{"a few streams", 15 * mib, 3 * mib, 100},
-		{"two thousand slow streams", 40 * mib, 2 * mib, 8},
+		{"a service at rest", 8 * mib, mib / 4, 100},
+		{"a service that has next to nothing in use", 0, 2 * mib, 700},
+		{"a small service in use", 7 * mib, 3 * mib, 300},
+		{"some streams", 20 * mib, 2 * mib, 40},
+		{"some slow streams", 20 * mib, mib / 2, 40},
+		{"more streams", 28 * mib, mib, 16},
+		{"two thousand slow streams", 40 * mib, 2 * mib, 16},
 		{"two thousand streams", 40 * mib, 16 * mib, 50},
 		{"a burst", 40 * mib, 900 * mib, 100},
 	} {
@@ -118,19 +122,63 @@ func inUse(t *testing.T, bytes int) {
 
 func TestTheRateIsBelievedWhenItRisesAndSlowlyWhenItFalls(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
-	inUse(t, 2*little)
+	inUse(t, 2*smallHeap)
+	synctest.Test(t, func(t *testing.T) {
+		c := newCollector()
+		second := func() {
+			time.Sleep(time.Second)
+			c.tune()
+		}
+		second()
+		c.rate = busy // what a burst leaves
+		second()
+		if c.percent != 50 {
+			t.Errorf("GOGC a second after a burst = %d, want half", c.percent)
+		}
+		for range 5 {
+			second()
+		}
+		if c.percent != leastGarbage {
+			t.Errorf("GOGC some seconds after a burst = %d, want %d", c.percent, leastGarbage)
+		}
+		inUse(t, 8<<20) // and garbage before
+		c.collected()   // no time at all after the last
+		if c.percent != 100 {
+			t.Errorf("GOGC at the second collection of a burst = %d, want 100", c.percent)
+		}
+		time.Sleep(time.Minute)
+		if c.collected(); c.percent != 100 {
+			t.Errorf("GOGC at a collection in between = %d, want 100 until the second is over", c.percent)
+		}
+	})
+}
+
+func TestAFewBytesPercentageDoesNotOutliveThem(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	c := newCollector()
-	c.tune()
-	c.rate = busy // what a burst leaves
-	c.tune()
-	if got := debug.SetGCPercent(100); got < 80 || got >= 100 {
-		t.Errorf("GOGC a second after a burst = %d, want a little less than 100", got)
+	c.set(busy)
+	c.percent = 700 // as of nothing in use
+	inUse(t, 2*smallHeap)
+	if c.collected(); c.percent > 100 {
+		t.Errorf("GOGC with much in use after a collection = %d, want at most 100", c.percent)
 	}
-	for range 60 {
-		c.tune()
-	}
-	if got := debug.SetGCPercent(100); got != leastGarbage {
-		t.Errorf("GOGC a minute after a burst = %d, want %d", got, leastGarbage)
+}
+
+func TestCollectionsAreHeardOf(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	collections := eachCollection(ctx)
+	<-collections // as one is over already
+	late := time.After(10 * time.Second)
+	for heard := 0; heard < 3; {
+		runtime.GC()
+		select {
+		case <-collections:
+			heard++
+		case <-late:
+			t.Fatalf("%d collections were told of in 10 s", heard)
+		default:
+		}
 	}
 }
 
@@ -142,11 +190,16 @@ func TestAnOperatorsOwnPercentageIsLeftAlone(t *testing.T) {
 		t.Run("GOGC="+tt.gogc, func(t *testing.T) {
 			t.Setenv("GOGC", tt.gogc)
 			defer debug.SetGCPercent(debug.SetGCPercent(77))
-			inUse(t, 2*little)
+			inUse(t, 2*smallHeap)
 			synctest.Test(t, func(t *testing.T) {
 				ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 				defer stop()
-				thrift(ctx)
+				collections := make(chan struct{}, 1)
+				collections <- struct{}{}
+				thrift(ctx, collections)
+				if heard := len(collections) == 0; heard != (tt.gogc == "") {
+					t.Errorf("a collection was heard of: %t", heard)
+				}
 			})
 			if got := debug.SetGCPercent(77); got != tt.want {
 				t.Errorf("GOGC after a minute = %d, want %d", got, tt.want)
