@@ -2,6 +2,7 @@ package processor
 
 import (
 	"strconv"
+	"strings"
 
 	dataal "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	als "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
@@ -33,12 +34,12 @@ func (s *AccessLog) entry(c *dataal.AccessLogCommon, status int) {
 		return
 	}
 	fields := c.GetMetadata().GetFilterMetadata()["understudy"].GetFields()
-	str := func(name string) string { return fields[name].GetStringValue() }
-	attempt, err := strconv.Atoi(str("attempt"))
+	number, replica, _ := strings.Cut(fields["attempt"].GetStringValue(), " ")
+	attempt, err := strconv.Atoi(number)
 	if err != nil {
 		return
 	}
-	s.Processor.ended(endKey{str("exchange"), attempt}, end{by, status}, str("replica"))
+	s.Processor.ended(endKey{fields["exchange"].GetStringValue(), attempt}, end{by, status}, replica)
 }
 
 // sideOf reads Envoy's response flags (UC, UF, UR, UPE against DC).

@@ -44,7 +44,7 @@ func TestEnvoyReadsTheMetadata(t *testing.T) {
 		want map[string]any
 	}{
 		"of nothing":  {nil, map[string]any{}},
-		"an identity": {identityOf("r", "x1", 3, ""), map[string]any{"exchange": "x1", "attempt": "3", "target": "", "replica": "r"}},
+		"an identity": {identityOf("r", "x1", 3, ""), map[string]any{"exchange": "x1", "attempt": "3 r", "target": ""}},
 		"a usage": {usageOf("a/"+long, 2, v, budget.Bill{Amount: 1_500_000}), map[string]any{
 			"target": "a/" + long, "rung": 2, "class": "ok", "cost_usd": budget.Money(1_500_000).USD(), "input_tokens": 1, "output_tokens": 2,
 			"cache_read_tokens": 3, "cache_write_tokens": 4, "reasoning_tokens": 5, "total_tokens": 10}},

@@ -203,7 +203,7 @@ func TestEndsThatOnlyTheAccessLogTells(t *testing.T) {
 
 func named(t *testing.T, c *dataal.AccessLogCommon, replica, exchange, attempt string) *dataal.AccessLogCommon {
 	m := kept(t, identityOf(replica, exchange, 0, "a/sonnet")).Fields["understudy"].GetStructValue()
-	m.Fields["attempt"] = structpb.NewStringValue(attempt)
+	m.Fields["attempt"] = structpb.NewStringValue(attempt + " " + replica)
 	c.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{"understudy": m}}
 	return c
 }
