@@ -49,7 +49,8 @@ const variantsSaid = `| variant | is |
 
 All run at once, and their rounds take turns; each workload has fresh processes after a second of warming up. Client, provider and
 variant share the machine. CPU is what the kernel counts for each process. Latency is from a request's first byte to its answer's
-last, in a closed loop: one call after the other on each client's connection.
+last, in a closed loop: one call after the other on each client's connection. Memory is what is resident after a round; of open
+streams, when all have been open for four seconds. How the files of the programs are cached is made alike ([bench.md](bench.md)).
 
 `
 

@@ -59,6 +59,11 @@ func measure(ctx context.Context, args []string, out, log io.Writer) (err error)
 		return err
 	}
 	defer os.RemoveAll(s.dir)
+	for _, program := range []*string{&s.self, &s.extproc, &s.before} {
+		if *program, err = paged(*program, s.dir); err != nil {
+			return err
+		}
+	}
 	raw, err := os.Create(*path)
 	if err != nil {
 		return err
@@ -193,8 +198,8 @@ func (s *suite) round(ctx context.Context, w *world, stack *stack, load workload
 		CPU: map[string]time.Duration{}, Idle: rssOf(stack.processes)}
 	l := load.load(stack, load.Lasts)
 	open := make(chan map[string]int64, 1)
-	l.allOpen = func() { // what opening them took is done with a moment later
-		time.AfterFunc(time.Second, func() { open <- rssOf(stack.processes) })
+	l.allOpen = func() { // what is asked for is what they take while they are open, not what opening them takes
+		time.AfterFunc(settling, func() { open <- rssOf(stack.processes) })
 	}
 	for name, p := range processes {
 		r.CPU[name] = -p.cpu()
@@ -208,7 +213,7 @@ func (s *suite) round(ctx context.Context, w *world, stack *stack, load workload
 	}
 	r.CPU["client"] += cpuOf(os.Getpid())
 	r.RSS = rssOf(stack.processes)
-	if load.Open && r.Errors == 0 { // all have been open, and for longer than that moment
+	if load.Open && r.Errors == 0 { // all have been open, and for longer than that
 		r.RSS = <-open
 	}
 	return r

@@ -23,10 +23,10 @@ type workload struct {
 func workloads() []workload {
 	const ms, second = time.Millisecond, time.Second
 	return []workload{
-		{Name: "json-small", Says: "one client, small prompt, whole answer", Prompt: 200, Clients: 1, Peers: true, Rounds: 18, Lasts: 2 * second},
-		{Name: "json-100k", Says: "one client, 100 KB prompt, whole answer", Prompt: 100_000, Clients: 1, Peers: true, Rounds: 18, Lasts: 2 * second},
+		{Name: "json-small", Says: "one client, small prompt, whole answer", Prompt: 200, Clients: 1, Peers: true, Rounds: 45, Lasts: 800 * ms},
+		{Name: "json-100k", Says: "one client, 100 KB prompt, whole answer", Prompt: 100_000, Clients: 1, Peers: true, Rounds: 45, Lasts: 800 * ms},
 		{Name: "json-8m", Says: "one client, 8 MB prompt, whole answer", Prompt: 8_000_000, Clients: 1, Rounds: 4, Lasts: 4 * second},
-		{Name: "stream-20", Says: "4 clients, streams of 20 events, 5 ms apart", Prompt: 1000, Script: script{Events: 20, Interval: 5 * ms}, Clients: 4, Rounds: 12, Lasts: 2 * second},
+		{Name: "stream-20", Says: "4 clients, streams of 20 events, 5 ms apart", Prompt: 1000, Script: script{Events: 20, Interval: 5 * ms}, Clients: 4, Rounds: 24, Lasts: second},
 		{Name: "stream-200", Says: "10 clients, streams of 200 events, 5 ms apart", Prompt: 1000, Script: script{Events: 200, Interval: 5 * ms}, Clients: 10, Peers: true, Rounds: 10, Lasts: 3 * second},
 		{Name: "stream-2000", Says: "4 clients, streams of 2,000 events, 2 ms apart", Prompt: 1000, Script: script{Events: 2000, Interval: 2 * ms}, Clients: 4, Rounds: 3, Lasts: 4 * second},
 		{Name: "throughput", Says: "32 clients, small prompt, whole answer, as fast as it goes", Prompt: 200, Clients: 32, Peers: true, Rounds: 6, Lasts: 4 * second},
@@ -36,11 +36,14 @@ func workloads() []workload {
 	}
 }
 
+// settling is how long all streams have been open when memory is read.
+const settling = 4 * time.Second
+
 // open is so many streams open at once, with prompts of 4 KiB. They open at a pace that every variant can keep, and little
 // flows: what is measured is what each of them keeps.
 func open(n int) workload {
 	const each = 3 * time.Millisecond
-	seconds := int((time.Duration(n)*each + 4*time.Second) / time.Second)
+	seconds := int((time.Duration(n)*each + settling + 3*time.Second) / time.Second)
 	return workload{Name: "open-" + digits(n), Says: digits(n) + " streams open at once, 4 KiB prompts", Prompt: 4096,
 		Script: script{Events: seconds, Interval: time.Second}, Clients: n, Stagger: each, Open: true, Rounds: 3}
 }
