@@ -50,7 +50,7 @@ func start(name, log string, env []string, program string, args ...string) (*pro
 }
 
 // paged copies a program to dir, so that each page of its file is cached by itself. Of a file that was just written the kernel
-// caches larger pieces, and maps a whole piece around each page that is needed (since Linux 6.18): megabytes of resident memory
+// caches larger pieces, and that of today maps a whole piece around each page that is needed: megabytes of resident memory
 // that tell how the file came about, and not what the program needs. No program, no copy.
 func paged(program, dir string) (string, error) {
 	if program == "" {
