@@ -59,11 +59,6 @@ func measure(ctx context.Context, args []string, out, log io.Writer) (err error)
 		return err
 	}
 	defer os.RemoveAll(s.dir)
-	for _, program := range []*string{&s.self, &s.extproc, &s.before} {
-		if *program, err = paged(*program, s.dir); err != nil {
-			return err
-		}
-	}
 	raw, err := os.Create(*path)
 	if err != nil {
 		return err
@@ -93,14 +88,21 @@ func named(names string) ([]workload, error) {
 }
 
 func (s *suite) run(ctx context.Context) error {
+	if err := s.raw.Encode(s.machine()); err != nil { // first: what follows is work that the load would tell of
+		return err
+	}
+	for _, program := range []*string{&s.self, &s.extproc, &s.before} {
+		copied, err := paged(*program, s.dir)
+		if err != nil {
+			return err
+		}
+		*program = copied
+	}
 	w, err := startWorld(s.programs, s.dir)
 	if err != nil {
 		return err
 	}
 	defer w.provider.stop()
-	if err := s.raw.Encode(s.machine()); err != nil {
-		return err
-	}
 	for _, load := range s.workloads {
 		if err := s.compare(ctx, w, load); err != nil {
 			return fmt.Errorf("%s: %w", load.Name, err)
