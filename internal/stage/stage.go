@@ -62,22 +62,25 @@ func Write(t testing.TB, path string, data []byte) string {
 	return path
 }
 
-// given are the ports that Free has given in this process.
+// given are the ports that Free has given in this process, each held against other processes that use Free.
 var given sync.Map
 
-// Free is a loopback address that was free a moment ago, and is given once. Its port is below those from which the kernel
-// takes the near ends of connections (32768 and up), one of which would soon have taken a port of :0 for itself. It is even:
-// the hop of an Envoy listens on the port after the front's.
+// Free is a loopback address that was free a moment ago, and is given once, on the whole machine, while this process lives:
+// its port of UDP, which nothing here uses, stays bound. Its port is below those from which the kernel takes the near ends
+// of connections (32768 and up), one of which would soon have taken a port of :0 for itself. It is even: the hop of an Envoy
+// listens on the port after the front's.
 func Free(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
-		port := 12_000 + 2*rand.IntN(10_000)
-		if _, taken := given.LoadOrStore(port, nil); taken {
+		addr := fmt.Sprintf("127.0.0.1:%d", 12_000+2*rand.IntN(10_000))
+		held, err := net.ListenPacket("udp", addr)
+		if err != nil {
 			continue
 		}
-		if ln, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-			defer ln.Close()
-			return ln.Addr().String()
+		given.Store(addr, held)
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			ln.Close()
+			return addr
 		}
 	}
 	t.Fatal("no free port")
