@@ -55,7 +55,7 @@ func ordealSize(t *testing.T, n int) int {
 
 func startOrdeal(t *testing.T, n int, p plan) *ordeal {
 	t.Helper()
-	o := &ordeal{till: &till{}, seen: map[string]bool{}, answer: "ok", bound: 2*time.Minute + time.Duration(n)*100*time.Millisecond}
+	o := &ordeal{till: &till{}, seen: map[string]bool{}, answer: "ok", bound: 5*time.Minute + time.Duration(n)*100*time.Millisecond}
 	quick := fileBreaker{Failures: 3, OpenFor: time.Second, MaxOpenFor: 2 * time.Second}
 	p.chains = []chain{
 		{name: steady, api: "anthropic", on: []string{"a"}, breaker: quick, more: fileChain{Degrade: []string{"queue"}}},
@@ -214,17 +214,17 @@ func (o *ordeal) lookEarly(ctx context.Context) {
 // await waits until no chain has a job that has not ended.
 func (o *ordeal) await(ctx context.Context, t *testing.T) {
 	t.Helper()
-	for {
-		left := 0.0
+	for said := "nothing was heard of the queues"; ; {
 		m, err := o.metrics(ctx, len(o.services)-1)
-		if err == nil {
-			left = m.sum("understudy_queue_jobs")
-		}
-		if err == nil && left == 0 && m.count("understudy_queue_jobs") == 4 { // a queue that does not answer is left out
+		left, figures := m.sum("understudy_queue_jobs"), m.count("understudy_queue_jobs")
+		if err == nil && left == 0 && figures == 4 { // a queue that does not answer is left out
 			return
 		}
 		if ctx.Err() != nil {
-			t.Fatalf("%v jobs have not ended after %s", left, o.bound)
+			t.Fatalf("after %s: %s", o.bound, said)
+		}
+		if said = fmt.Sprintf("%v jobs have not ended, as %d of 4 figures say", left, figures); err != nil {
+			said = err.Error()
 		}
 		wait(ctx, 200*time.Millisecond)
 	}

@@ -305,10 +305,10 @@ func TestAnotherReplicaTakesOverFromOneThatDies(t *testing.T) {
 					t.Fatalf("replicas without the trial = %d, want 2; states %v, Check() of one %v", len(alive), states(r...), r[0].breaker.Check())
 				}
 				if probe {
-					time.Sleep(tenure + margin + again + 30*time.Second + few)
+					time.Sleep(lease + again + 30*time.Second + few)
 					expect(t, breaker.Closed, alive...)
 				} else {
-					time.Sleep(tenure + margin + again + few)
+					time.Sleep(lease + again + few)
 					if a, b := alive[0].breaker.Check(), alive[1].breaker.Check(); (a == nil) == (b == nil) {
 						t.Errorf("Check() of the two that are left = %v and %v, want that one of them leads", a, b)
 					}

@@ -2,17 +2,24 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
 	"understudy/pkg/chain/breaker"
+	"understudy/pkg/store"
 )
 
 const (
 	// tenure is how long the right to a generation's trial stays with the replica that took it: when it is not told
-	// by then how the trial went, the replica may be dead and another may try, after a margin for the clocks.
+	// by then how the trial went, another may try.
 	tenure = time.Minute
-	margin = time.Second
+	// lease is how long that right stays with a replica that does not renew it, as it may be dead. It is longer than the
+	// store takes for an election, and is renewed every so often.
+	lease   = 10 * time.Second
+	renewal = 2 * time.Second
+	// handing is how long a right is still taken that its replica gives up.
+	handing = time.Second
 	// longest is the time that a probe needs at most; with less than that left of its tenure, none is begun.
 	longest = 45 * time.Second
 	// again is the pause before a trial that came to nothing is made once more, and before a taken one is asked for.
@@ -26,6 +33,7 @@ type trial struct {
 	next  time.Time     // before that there is nothing to do
 	done  chan struct{} // closed at the end of the probe that runs; nil: none does
 	rev   uint64        // of the right to it in the store, 0 without one
+	renew time.Time     // when that is due
 	vain  int           // requests that have tried in vain
 }
 
@@ -43,6 +51,7 @@ func (f *Fleet) tryOut(ctx context.Context, t Target) {
 		x.vain = vain
 		f.handOn(ctx, t, &x)
 	}
+	f.renew(ctx, t, &x)
 	if x.done == nil && !time.Now().Before(x.next) && f.canTry(t, x.gen) {
 		f.try(ctx, t, &x)
 	}
@@ -94,9 +103,29 @@ func (f *Fleet) taken(ctx context.Context, t Target, x *trial) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	rev, err := f.o.Trials.Create(ctx, x.key(t), []byte(f.o.Replica), tenure+margin)
-	x.rev = rev
+	rev, err := f.o.Trials.Create(ctx, x.key(t), []byte(f.o.Replica), lease)
+	x.rev, x.renew = rev, time.Now().Add(renewal)
 	return isTaken(err)
+}
+
+// renew keeps the right to the trial while this replica lives and its tenure lasts. Who was silent for longer than a lease
+// has lost it; who cannot reach the store keeps it, as without a store each tries by itself.
+func (f *Fleet) renew(ctx context.Context, t Target, x *trial) {
+	now := time.Now()
+	if x.rev == 0 || now.Before(x.renew) || !now.Before(x.until) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	rev, err := f.o.Trials.Update(ctx, x.key(t), []byte(f.o.Replica), x.rev, lease)
+	x.renew = now.Add(renewal)
+	switch {
+	case err == nil:
+		x.rev = rev
+	case errors.Is(err, store.ErrConflict):
+		t.Breaker.Lead(0)
+		x.rev, x.until, x.next = 0, time.Time{}, now.Add(again)
+	}
 }
 
 func (x *trial) key(t Target) string { return t.key() + "#" + strconv.FormatUint(x.gen, 10) }
@@ -110,7 +139,7 @@ func (f *Fleet) handOn(ctx context.Context, t Target, x *trial) {
 	t.Breaker.Lead(0)
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_, _ = f.o.Trials.Update(ctx, x.key(t), []byte(f.o.Replica), x.rev, margin) // without it the right ends later
+	_, _ = f.o.Trials.Update(ctx, x.key(t), []byte(f.o.Replica), x.rev, handing) // without it the right ends later
 	x.rev, x.until, x.next = 0, time.Time{}, time.Now().Add(2*again)
 }
 

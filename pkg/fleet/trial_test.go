@@ -52,6 +52,31 @@ func TestAfterATrialInVainAnotherReplicaMayTry(t *testing.T) {
 	})
 }
 
+func TestAReplicaThatWasSilentForTooLongDoesNotTry(t *testing.T) {
+	s := settings()
+	s.Probe = false
+	in(t, s, 2, func(t *testing.T, w *world, p *provider, r []*replica) {
+		r[0].fail(5)
+		time.Sleep(time.Minute + few)
+		r[0].call(breaker.Success) // asks
+		time.Sleep(lease + few)
+		if err := r[0].breaker.Check(); err != nil {
+			t.Fatalf("Check() of the replica that leads = %v after %s, want nil: it lives", err, lease)
+		}
+		w.change(func() { // its lease ran out, and another has taken the trial
+			for key, e := range w.data("trials").entries {
+				e.Revision, e.Value = e.Revision+1, []byte("another")
+				w.data("trials").entries[key] = e
+			}
+		})
+		time.Sleep(renewal + few)
+		if err := r[0].breaker.Check(); err == nil {
+			t.Error("Check() of a replica that has lost its lease = nil, want that it no longer leads")
+		}
+		stop(r...)
+	})
+}
+
 func TestASingleNodeThatWasKilledTriesAgainAtOnce(t *testing.T) {
 	for _, probe := range []bool{false, true} {
 		s := settings()
