@@ -28,7 +28,7 @@ type ordeal struct {
 	strike func(half int)  // what else befalls in the middle of each half; nil: nothing
 	spared int             // so many of the first replicas are not killed while it works, but freeze
 	answer string          // how its target answers once it is back
-	bound  time.Duration   // of each half
+	bound  time.Duration   // of each half: a job whose runs died again and again is left alone for up to five minutes
 	live   int             // requests a second, while it works
 	seen   map[string]bool // numbers of calls that are some job's result
 }
@@ -55,7 +55,7 @@ func ordealSize(t *testing.T, n int) int {
 
 func startOrdeal(t *testing.T, n int, p plan) *ordeal {
 	t.Helper()
-	o := &ordeal{till: &till{}, seen: map[string]bool{}, answer: "ok", bound: 5*time.Minute + time.Duration(n)*100*time.Millisecond}
+	o := &ordeal{till: &till{}, seen: map[string]bool{}, answer: "ok", bound: 7*time.Minute + time.Duration(n)*100*time.Millisecond}
 	quick := fileBreaker{Failures: 3, OpenFor: time.Second, MaxOpenFor: 2 * time.Second}
 	p.chains = []chain{
 		{name: steady, api: "anthropic", on: []string{"a"}, breaker: quick, more: fileChain{Degrade: []string{"queue"}}},
