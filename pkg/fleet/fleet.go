@@ -51,6 +51,7 @@ type News interface {
 type Bucket interface {
 	Create(ctx context.Context, key string, value []byte, ttl time.Duration) (uint64, error)
 	Update(ctx context.Context, key string, value []byte, rev uint64, ttl time.Duration) (uint64, error)
+	Get(ctx context.Context, key string) (store.Entry, error)
 	Watch(ctx context.Context, f func(store.Entry))
 }
 
@@ -146,7 +147,7 @@ func (f *Fleet) beat(ctx context.Context) {
 	for _, t := range targets {
 		f.agree(brief, t)
 		f.cool(brief, t)
-		f.tryOut(ctx, t)
+		f.tryOut(ctx, brief, t)
 	}
 }
 
@@ -212,5 +213,8 @@ func write[T any](ctx context.Context, f *Fleet, b Bucket, in map[string]known[T
 	}
 }
 
-// isTaken says that another replica has what this one asked for. Whatever else goes wrong, each is on its own.
-func isTaken(err error) bool { return errors.Is(err, store.ErrExists) }
+// isTaken says that something else is there than was thought: another replica's, it seems. Whatever else goes wrong, each is
+// on its own.
+func isTaken(err error) bool {
+	return errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrConflict)
+}

@@ -2,44 +2,44 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"time"
 
 	"understudy/pkg/chain/breaker"
-	"understudy/pkg/store"
 )
 
 const (
 	// tenure is how long the right to a generation's trial stays with the replica that took it: when it is not told
 	// by then how the trial went, another may try.
 	tenure = time.Minute
-	// lease is how long that right stays with a replica that does not renew it, as it may be dead. It is longer than the
-	// store takes for an election, and is renewed every so often.
-	lease   = 10 * time.Second
+	// lease is how long that right stays with a replica that does not renew it, as it may be dead: longer than the store
+	// takes for an election, which is up to 9 s.
+	lease   = 15 * time.Second
 	renewal = 2 * time.Second
 	// handing is how long a right is still taken that its replica gives up.
 	handing = time.Second
 	// longest is the time that a probe needs at most; with less than that left of its tenure, none is begun.
 	longest = 45 * time.Second
-	// again is the pause before a trial that came to nothing is made once more, and before a taken one is asked for.
+	// again is the pause before a trial that came to nothing is made once more, and before one is asked for that is
+	// taken, or was this replica's.
 	again = 5 * time.Second
 )
 
 // trial is this replica's part in the trial of a generation.
 type trial struct {
 	gen   uint64
-	until time.Time     // for so long the trial is this replica's
+	until time.Time     // for so long the trial is this replica's; zero: it is not
 	next  time.Time     // before that there is nothing to do
 	done  chan struct{} // closed at the end of the probe that runs; nil: none does
-	rev   uint64        // of the right to it in the store, 0 without one
+	quit  func()        // ends that probe
+	rev   uint64        // of the right to it in the store, 0 while none is known
 	renew time.Time     // when that is due
 	vain  int           // requests that have tried in vain
 }
 
-// tryOut sees to it that one replica tries a half-open target.
-func (f *Fleet) tryOut(ctx context.Context, t Target) {
-	if t.Breaker.State() != breaker.HalfOpen || time.Now().Before(t.Breaker.Cooling()) {
+// tryOut sees to it that one replica tries a half-open target. What it waits for in the store ends with brief.
+func (f *Fleet) tryOut(ctx, brief context.Context, t Target) {
+	if t.Breaker.State() != breaker.HalfOpen {
 		return
 	}
 	x := f.trials[t.key()]
@@ -49,11 +49,11 @@ func (f *Fleet) tryOut(ctx context.Context, t Target) {
 	x.settle()
 	if vain := t.Breaker.Vain(); vain != x.vain {
 		x.vain = vain
-		f.handOn(ctx, t, &x)
+		f.handOn(brief, t, &x)
 	}
-	f.renew(ctx, t, &x)
-	if x.done == nil && !time.Now().Before(x.next) && f.canTry(t, x.gen) {
-		f.try(ctx, t, &x)
+	f.keep(brief, t, &x)
+	if now := time.Now(); x.done == nil && !now.Before(x.next) && !now.Before(t.Breaker.Cooling()) && f.canTry(t, x.gen) {
+		f.try(ctx, brief, t, &x)
 	}
 	f.trials[t.key()] = x
 }
@@ -74,15 +74,14 @@ func (x *trial) settle() {
 }
 
 // try makes the trial if it is this replica's, or asks whether it may be.
-func (f *Fleet) try(ctx context.Context, t Target, x *trial) {
+func (f *Fleet) try(ctx, brief context.Context, t Target, x *trial) {
 	now := time.Now()
 	if !now.Before(x.until) {
-		t.Breaker.Lead(0) // another may have the trial now
-		if f.taken(ctx, t, x) {
-			x.next = now.Add(again)
+		x.until = now.Add(tenure)
+		if f.taken(brief, t, x) {
+			f.lose(t, x)
 			return
 		}
-		x.until = now.Add(tenure)
 	}
 	switch {
 	case !t.Probe:
@@ -91,42 +90,58 @@ func (f *Fleet) try(ctx context.Context, t Target, x *trial) {
 	case x.until.Sub(now) < longest:
 		x.next = x.until
 	default:
-		x.done = f.probe(ctx, t.Name, x.until)
+		f.probe(ctx, t.Name, x)
 	}
 }
 
-// taken says whether another replica has the trial; if not it is this one's. Without a store every replica has it. Who
-// is alone has it in any case: what the store could name is itself, before it died.
+// keep renews the right to the trial while this replica lives and its tenure lasts. Who cannot reach the store keeps it, as
+// without a store each tries by itself.
+func (f *Fleet) keep(ctx context.Context, t Target, x *trial) {
+	now := time.Now()
+	switch {
+	case f.o.Alone, x.until.IsZero():
+	case !now.Before(x.until):
+		f.lose(t, x)
+	case !now.Before(x.renew) && f.taken(ctx, t, x):
+		f.lose(t, x)
+	}
+}
+
+// lose leaves the trial to others.
+func (f *Fleet) lose(t Target, x *trial) {
+	t.Breaker.Lead(0)
+	if x.done != nil {
+		x.quit()
+	}
+	x.rev, x.until, x.next = 0, time.Time{}, time.Now().Add(again)
+}
+
+// taken takes or renews the right to the trial, and says whether another replica has it; if not it is this one's. Without a
+// store every replica has it. Who is alone has it in any case: what the store could name is itself, before it died.
 func (f *Fleet) taken(ctx context.Context, t Target, x *trial) bool {
 	if f.o.Alone {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	rev, err := f.o.Trials.Create(ctx, x.key(t), []byte(f.o.Replica), lease)
-	x.rev, x.renew = rev, time.Now().Add(renewal)
+	x.renew = time.Now().Add(renewal)
+	var err error
+	if x.rev == 0 {
+		x.rev, err = f.o.Trials.Create(ctx, x.key(t), []byte(f.o.Replica), x.left())
+	} else {
+		x.rev, err = f.o.Trials.Update(ctx, x.key(t), []byte(f.o.Replica), x.rev, x.left())
+	}
+	if isTaken(err) { // maybe by an earlier call of this replica, whose answer was lost
+		e, lost := f.o.Trials.Get(ctx, x.key(t))
+		if lost == nil && string(e.Value) == f.o.Replica {
+			x.rev, err = f.o.Trials.Update(ctx, x.key(t), []byte(f.o.Replica), e.Revision, x.left())
+		}
+	}
 	return isTaken(err)
 }
 
-// renew keeps the right to the trial while this replica lives and its tenure lasts. Who was silent for longer than a lease
-// has lost it; who cannot reach the store keeps it, as without a store each tries by itself.
-func (f *Fleet) renew(ctx context.Context, t Target, x *trial) {
-	now := time.Now()
-	if x.rev == 0 || now.Before(x.renew) || !now.Before(x.until) {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	rev, err := f.o.Trials.Update(ctx, x.key(t), []byte(f.o.Replica), x.rev, lease)
-	x.renew = now.Add(renewal)
-	switch {
-	case err == nil:
-		x.rev = rev
-	case errors.Is(err, store.ErrConflict):
-		t.Breaker.Lead(0)
-		x.rev, x.until, x.next = 0, time.Time{}, now.Add(again)
-	}
-}
+// left is how long the right to the trial is taken or renewed for. It is never 0, which the store takes for ever.
+func (x *trial) left() time.Duration { return max(handing, min(lease, time.Until(x.until))) }
 
 func (x *trial) key(t Target) string { return t.key() + "#" + strconv.FormatUint(x.gen, 10) }
 
@@ -144,13 +159,13 @@ func (f *Fleet) handOn(ctx context.Context, t Target, x *trial) {
 }
 
 // probe makes the deliberate trial beside the loop.
-func (f *Fleet) probe(ctx context.Context, target string, until time.Time) (done chan struct{}) {
-	ctx, cancel := context.WithDeadline(ctx, until)
-	done = make(chan struct{})
+func (f *Fleet) probe(ctx context.Context, target string, x *trial) {
+	ctx, cancel := context.WithDeadline(ctx, x.until)
+	done := make(chan struct{})
+	x.done, x.quit = done, cancel
 	f.wg.Go(func() {
 		defer close(done)
 		defer cancel()
 		f.o.Probe(ctx, target)
 	})
-	return done
 }
