@@ -13,7 +13,9 @@ import (
 	extproc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
 )
 
 // floor is an ext_proc service that does nothing but what the mechanism needs: it names the cluster of each attempt,
@@ -27,6 +29,15 @@ type floor struct {
 }
 
 // serveFloor runs it until ctx ends, on a gRPC server with the options of the service's (cmd/extproc, grpcOptions).
+// init gives the floor the buffers that the service has: what they save is gRPC's, not ours.
+func init() {
+	pool, err := mem.NewBinaryTieredBufferPool(8, 12, 13, 14, 15, 16, 17, 18, 19, 20)
+	if err != nil {
+		panic(err)
+	}
+	experimental.SetDefaultBufferPool(pool)
+}
+
 func serveFloor(ctx context.Context, args []string, _, _ io.Writer) error {
 	f := flag.NewFlagSet("floor", flag.ContinueOnError)
 	addr, clusters := f.String("grpc", "", "address, or unix://PATH"), f.String("clusters", "", "by slot, with commas between")
