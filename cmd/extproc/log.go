@@ -18,7 +18,7 @@ const (
 )
 
 // journal is the log of a service. A line for each exchange that went well is put into words and written with others, which
-// takes a third of the time that it takes alone; what went wrong is written at once, after all that came before.
+// takes a fifth of the time that it takes alone; what went wrong is written at once, after all that came before.
 type journal struct {
 	slog.Handler
 	lines *waiting
