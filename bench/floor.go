@@ -28,8 +28,7 @@ type floor struct {
 	clusters []string // by slot
 }
 
-// serveFloor runs it until ctx ends, on a gRPC server with the options of the service's (cmd/extproc, grpcOptions).
-// init gives the floor the buffers that the service has: what they save is gRPC's, not ours.
+// init gives the floor the buffers that the service has (cmd/extproc, init): what they save is gRPC's, not ours.
 func init() {
 	pool, err := mem.NewBinaryTieredBufferPool(8, 12, 13, 14, 15, 16, 17, 18, 19, 20)
 	if err != nil {
@@ -38,6 +37,7 @@ func init() {
 	experimental.SetDefaultBufferPool(pool)
 }
 
+// serveFloor runs it until ctx ends, on a gRPC server with the options of the service's (cmd/extproc, grpcOptions).
 func serveFloor(ctx context.Context, args []string, _, _ io.Writer) error {
 	f := flag.NewFlagSet("floor", flag.ContinueOnError)
 	addr, clusters := f.String("grpc", "", "address, or unix://PATH"), f.String("clusters", "", "by slot, with commas between")

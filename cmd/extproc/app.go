@@ -215,8 +215,6 @@ func (a *app) storeUp() float64 {
 	return 1
 }
 
-// grpcOptions sizes the server for Envoy. The windows are measured: with gRPC's defaults forty slow readers
-// stalled everybody on their connection for seconds.
 // init has gRPC put messages together in buffers of the next power of two. Its own go from 32 KB to 1 MB, and each is
 // cleared before it is used: 90 µs for a prompt of 100 KB.
 func init() {
@@ -227,6 +225,8 @@ func init() {
 	experimental.SetDefaultBufferPool(pool) // may be called at no other time
 }
 
+// grpcOptions sizes the server for Envoy. The windows are measured: with gRPC's defaults forty slow readers
+// stalled everybody on their connection for seconds.
 func (a *app) grpcOptions() []grpc.ServerOption {
 	creds := insecure.NewCredentials()
 	if l := a.wires.grpc; l != nil {
