@@ -197,12 +197,7 @@ func write[T any](ctx context.Context, f *Fleet, b Bucket, in map[string]known[T
 	if err != nil {
 		return
 	}
-	rev := k.rev
-	if rev == 0 {
-		rev, err = b.Create(ctx, t.key(), data, ttl)
-	} else {
-		rev, err = b.Update(ctx, t.key(), data, rev, ttl)
-	}
+	rev, err := put(ctx, b, t.key(), data, k.rev, ttl)
 	if err != nil {
 		return
 	}
@@ -211,6 +206,14 @@ func write[T any](ctx context.Context, f *Fleet, b Bucket, in map[string]known[T
 	if rev > in[t.key()].rev { // the watch may have been faster, and tell of something newer
 		in[t.key()] = known[T]{k.value, rev}
 	}
+}
+
+// put writes a value over the one at revision rev; with zero, where there is none.
+func put(ctx context.Context, b Bucket, key string, value []byte, rev uint64, ttl time.Duration) (uint64, error) {
+	if rev == 0 {
+		return b.Create(ctx, key, value, ttl)
+	}
+	return b.Update(ctx, key, value, rev, ttl)
 }
 
 // isTaken says that something else is there than was thought: another replica's, it seems. Whatever else goes wrong, each is

@@ -122,15 +122,9 @@ func (f *Fleet) taken(ctx context.Context, t Target, x *trial) bool {
 	if f.o.Alone {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	x.renew = time.Now().Add(renewal)
 	var err error
-	if x.rev == 0 {
-		x.rev, err = f.o.Trials.Create(ctx, x.key(t), []byte(f.o.Replica), x.left())
-	} else {
-		x.rev, err = f.o.Trials.Update(ctx, x.key(t), []byte(f.o.Replica), x.rev, x.left())
-	}
+	x.rev, err = put(ctx, f.o.Trials, x.key(t), []byte(f.o.Replica), x.rev, x.left())
 	if isTaken(err) { // maybe by an earlier call of this replica, whose answer was lost
 		e, lost := f.o.Trials.Get(ctx, x.key(t))
 		if lost == nil && string(e.Value) == f.o.Replica {
@@ -151,11 +145,10 @@ func (f *Fleet) handOn(ctx context.Context, t Target, x *trial) {
 	if t.Probe || f.o.Alone || x.rev == 0 {
 		return
 	}
-	t.Breaker.Lead(0)
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	_, _ = f.o.Trials.Update(ctx, x.key(t), []byte(f.o.Replica), x.rev, handing) // without it the right ends later
-	x.rev, x.until, x.next = 0, time.Time{}, time.Now().Add(2*again)
+	rev := x.rev
+	f.lose(t, x)
+	_, _ = f.o.Trials.Update(ctx, x.key(t), []byte(f.o.Replica), rev, handing) // without it the right ends later
+	x.next = time.Now().Add(2 * again)
 }
 
 // probe makes the deliberate trial beside the loop.
